@@ -39,13 +39,12 @@ def measure_goals(rounds: int) -> list[Goal]:
 
 def _reading(folder: str, rounds: int, *, from_disk: bool) -> Ratio:
     """The seconds of both in turn, from the disk or from the page cache."""
-    request = Request(Location(folder))
-    examined = examine("check", request, None)
+    checkpoint = examine("check", Request(Location(folder)), None)
     file = Path(folder, "model.safetensors")
     ratios = []
     for _ in range(rounds + 1):
         plain = _seconds(lambda: _read_plainly(file), file if from_disk else None)
-        ours = _seconds(lambda: read_base_numbers(examined, request), file if from_disk else None)
+        ours = _seconds(lambda: read_base_numbers(checkpoint), file if from_disk else None)
         ratios.append(ours / plain)
     kept = ratios[1:]  # the first round fills the page cache
     return Ratio(statistics.median(kept), min(kept), max(kept))

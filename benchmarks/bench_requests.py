@@ -29,9 +29,9 @@ from headscope.facts import Profile
 from headscope.facts.stored.location import HubOptions
 for model in listed_models(HubOptions(), search="someone/model"):
     request = Request(model.location())
-    examined = examine(sys.argv[1], request, None)
+    checkpoint = examine(sys.argv[1], request, None)
     if sys.argv[1] == "check":
-        gather(examined, request, Profile.INFERENCE)
+        gather(checkpoint, Profile.INFERENCE)
 """
 Files = dict[str, bytes]
 

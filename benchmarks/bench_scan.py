@@ -34,7 +34,7 @@ from transformers import AutoModelForSequenceClassification
 
 def inspected(folder, memory):
     request = make_request(folder, {})
-    return with_findings(examine("inspect", request, None, memory), request)
+    return with_findings(examine("inspect", request, None, memory))
 
 def cost(act, folders):
     begun = time.process_time()

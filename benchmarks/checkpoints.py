@@ -105,7 +105,7 @@ def llama_snapshot(shape: LlamaShape) -> Path:
         reference=shape.name,
         kind=CheckpointKind.LOCAL,
         format=WeightsFormat.SAFETENSORS,
-        parsed_config=shape.config(),
+        config=shape.config(),
         tensors=tuple(
             TensorHeader(key, "bfloat16", sizes, name)
             for name, tensors in zip(names, shards, strict=True)

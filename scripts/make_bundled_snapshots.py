@@ -19,7 +19,7 @@ def manifest_of(facts: dict[str, Any]) -> CheckpointManifest:
         reference=facts["reference"],
         kind=CheckpointKind.HUB,
         format=WeightsFormat(facts["format"]),
-        parsed_config=facts["config"],
+        config=facts["config"],
         tensors=tuple(
             TensorHeader(item["key"], SAFETENSORS[item["dtype"]][0], tuple(item["shape"]), facts["file"])
             for item in facts["tensors"]

@@ -26,7 +26,7 @@ from headscope.api.engine_heads import engines_for
 from headscope.api.options import make_request
 from headscope.errors import HeadscopeError
 from headscope.examination.base.request import Request
-from headscope.examination.checkpoint.examining import Examined, examine
+from headscope.examination.checkpoint.examining import Checkpoint, examine
 from headscope.examination.evidence.engine_runs import GIVE_TOKENS, EngineTrial, engine_trial
 from headscope.facts.results.engines import EngineEvidence, EngineHead
 from headscope.serving.running.process import RUNNERS, read_answer
@@ -111,14 +111,13 @@ class _Case:
     """A class whose small copy is in a folder, ready to be run."""
 
     class_name: str
-    request: Request
-    examined: Examined
+    checkpoint: Checkpoint
     trial: EngineTrial
     scratch: Path
 
     def cited(self, engine: str) -> EngineHead:
         """What was read in the engine's source."""
-        return engines_for(self.request, self.examined, engine).engines[0]
+        return engines_for(self.checkpoint, engine).engines[0]
 
 
 def _run_classes(
@@ -144,12 +143,11 @@ def _run_classes(
 
 def _case(class_name: str, labels: Sequence[str], stack: ExitStack) -> _Case:
     request = make_request(class_name, {"labels": labels, "offline": True})
-    examined = examine("inspect", request, None, takes_class=True)
+    checkpoint = examine("inspect", request, None, takes_class=True)
     scratch = Path(stack.enter_context(TemporaryDirectory()))
-    if _lacks_pad_token(examined):
-        request = _with_pad_token(examined, scratch, labels)
-        examined = examine("inspect", request, None)
-    return _Case(class_name, request, examined, stack.enter_context(engine_trial(examined, request)), scratch)
+    if _lacks_pad_token(checkpoint):
+        checkpoint = examine("inspect", _with_pad_token(checkpoint, scratch, labels), None)
+    return _Case(class_name, checkpoint, stack.enter_context(engine_trial(checkpoint)), scratch)
 
 
 def _run_together(engine: str, python: str, cases: Sequence[_Case]) -> None:
@@ -181,20 +179,19 @@ def _row_of(case: _Case, engine: str, python: str) -> dict[str, Any]:
         return {"ran": False, "reason": err.message}
 
 
-def _lacks_pad_token(examined: Examined) -> bool:
+def _lacks_pad_token(checkpoint: Checkpoint) -> bool:
     """Whether the default configuration names no pad token: a tokenizer without one makes no batches."""
-    return examined.choice is not None and getattr(examined.choice.config.get_text_config(), "pad_token_id", 0) is None
+    return getattr(checkpoint.choice.config.get_text_config(), "pad_token_id", 0) is None
 
 
-def _with_pad_token(examined: Examined, folder: Path, labels: Sequence[str]) -> Request:
+def _with_pad_token(checkpoint: Checkpoint, folder: Path, labels: Sequence[str]) -> Request:
     """The class with its default configuration and the last token as pad token."""
-    assert examined.choice is not None
-    config = deepcopy(examined.choice.config)
+    config = deepcopy(checkpoint.choice.config)
     for part in {id(part): part for part in (config, config.get_text_config())}.values():
         part.pad_token_id = config.get_text_config().vocab_size - 1
-    config.architectures = [examined.choice.cls.__name__]
+    config.architectures = [checkpoint.choice.cls.__name__]
     config.save_pretrained(folder)
-    return make_request(folder, {"model_class": examined.choice.cls.__name__, "labels": labels, "offline": True})
+    return make_request(folder, {"model_class": checkpoint.choice.cls.__name__, "labels": labels, "offline": True})
 
 
 def _row(found: EngineHead) -> dict[str, Any]:

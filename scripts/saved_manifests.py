@@ -56,7 +56,7 @@ def saved_manifest(
         reference="shipped",
         kind=CheckpointKind.LOCAL,
         format=WeightsFormat.SAFETENSORS,
-        parsed_config=parsed,
+        config=parsed,
         tensors=tuple(TensorHeader(key, kind, shape, _FILE) for key, kind, shape in header),
         files=(WeightFile(_FILE, 1),),
     )

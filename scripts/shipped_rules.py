@@ -32,7 +32,7 @@ class Tried:
 
     def _document(self, values: dict[str, Any]) -> Any:
         TRACES.clear()
-        other = replace(self.manifest, parsed_config={**self.manifest.config, **values})
+        other = replace(self.manifest, config={**self.manifest.config, **values})
         never = patch.object(tracing, "traced_with_numbers", lambda *given: None)
         with nullcontext() if self._needs_numbers else never:
             return document_of(examined(other, self._request, None), is_plain=True)

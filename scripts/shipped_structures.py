@@ -152,9 +152,7 @@ class Layout:
         """Which of the two maps of labels may be there."""
         if not self.has_labels:
             return [[False, False], [True, True]]
-        plain = replace(
-            first, parsed_config={name: value for name, value in first.config.items() if name != "label2id"}
-        )
+        plain = replace(first, config={name: value for name, value in first.config.items() if name != "label2id"})
         found = document_of(examined(plain, self._request(None), None), is_plain=True)
         return [[True, True], *([[True, False]] if found == expected else [])]
 

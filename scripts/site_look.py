@@ -448,7 +448,7 @@ class _Said:
             reference=REFERENCE,
             kind=CheckpointKind.HUB,
             format=WeightsFormat.SAFETENSORS,
-            parsed_config={**one.config, **named, **({"problem_type": problem} if problem else {})},
+            config={**one.config, **named, **({"problem_type": problem} if problem else {})},
             tensors=tuple(TensorHeader(key, dtype, tuple(shape), _FILE) for key, dtype, shape in rows),
             files=(WeightFile(_FILE, 1),),
         )

@@ -5,7 +5,9 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import torch
+from packaging.version import Version
 from transformers import PreTrainedModel
 
 
@@ -66,3 +68,13 @@ FORMATS: dict[str, Callable[[PreTrainedModel, Path], None]] = {
     "torch-legacy": save_torch_legacy,
     "sharded-torch": save_sharded_torch,
 }
+
+
+def skip_without_native_adapters() -> None:
+    """Skips a test where Transformers refuses to add adapters with the PEFT that is installed."""
+    peft = pytest.importorskip("peft")
+    from transformers.integrations import peft as of_transformers
+
+    needed = getattr(of_transformers, "MIN_PEFT_VERSION", "0")
+    if Version(peft.__version__) < Version(needed):
+        pytest.skip(f"this Transformers adds adapters with PEFT {needed} or later")

@@ -25,7 +25,7 @@ from headscope.checks.selection import Selection
 from headscope.checks.trial import looks_at_run
 from headscope.errors import UsageError
 from headscope.examination.base.request import ModuleRequest, Progress, Request, is_in_memory
-from headscope.examination.checkpoint.examining import Examined, examine
+from headscope.examination.checkpoint.examining import Checkpoint, examine
 from headscope.examination.checkpoint.findings import likely_profile
 from headscope.examination.checkpoint.memory import Memory
 from headscope.examination.evidence.gathering import gather
@@ -207,27 +207,25 @@ def check_one(
         is_of_use = bool(request.run) or looks_at_run(selection.rules)
         # The process imports PyTorch and Transformers while this one examines the checkpoint.
         prepare = process.begin if is_of_use and is_run_likely(request) else lambda: None
-        examined = examine("check", replace(request, prove=True), progress, memory, on_build=prepare)
+        checkpoint = examine("check", replace(request, prove=True), progress, memory, on_build=prepare)
         tell("running the checks")
-        subject = gather(examined, request, profile or likely_profile(examined.report))
+        subject = gather(checkpoint, profile or likely_profile(checkpoint.report))
         subject = replace(subject, is_chosen=profile is None)
-        found = process.run(examined, request, tell) if is_of_use else "no rule that was named looks at it"
+        found = process.run(checkpoint, tell) if is_of_use else "no rule that was named looks at it"
         subject = with_run(subject, found, is_wanted=bool(request.run))
     if request.engine is not None:
         from headscope.api.engine_heads import engines_for
 
-        subject = replace(subject, engine=engines_for(request, examined, request.engine).engines[0])
+        subject = replace(subject, engine=engines_for(checkpoint, request.engine).engines[0])
     return _judge_subject(
-        with_data(subject, labeled, lambda data: _predict_labeled(examined, request, data, progress)), selection
+        with_data(subject, labeled, lambda data: _predict_labeled(checkpoint, data, progress)), selection
     )
 
 
-def _predict_labeled(
-    examined: Examined, request: Request, labeled: Labeled, progress: Progress | None
-) -> Predictions | Gap:
+def _predict_labeled(checkpoint: Checkpoint, labeled: Labeled, progress: Progress | None) -> Predictions | Gap:
     from headscope.examination.evidence.predictions import predict_sample
 
-    return predict_sample(examined, request, labeled, progress)
+    return predict_sample(checkpoint, labeled, progress)
 
 
 def _judge_subject(subject: Subject, selection: Selection) -> Checked:

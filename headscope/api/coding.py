@@ -11,10 +11,9 @@ from typing import Any, Literal, Unpack, get_args
 from headscope.api.arguments import CachedOptions, use_case
 from headscope.api.options import make_request
 from headscope.errors import Unsupported, UsageError, did_you_mean
-from headscope.examination.base.reading import loadable
 from headscope.examination.base.request import Progress, Request
-from headscope.examination.checkpoint.examining import Examined, examine
-from headscope.facts import CheckpointKind, Gap, Report
+from headscope.examination.checkpoint.examining import Checkpoint, examine
+from headscope.facts import CheckpointKind, Report
 from headscope.facts.heads.head import classifier_weight
 from headscope.facts.probing.data import Input, Loading
 from headscope.facts.probing.result import Problem, Vector
@@ -75,22 +74,22 @@ def code(
     if layer is not None and vector in _WITHOUT_LAYER:
         raise UsageError(f"pooling {vector.value} takes no layer", "leave it out")
     request = make_request(reference, options)
-    examined = examine("inspect", request, progress)
-    report = examined.report
-    place = loadable(request, examined.manifest)
+    checkpoint = examine("inspect", request, progress)
+    report = checkpoint.report
+    place = checkpoint.location
     _refuse_what_cannot_be_loaded(report, request, place)
     if layer is not None:
-        _check_layer(layer, examined.manifest.config)
+        _check_layer(layer, checkpoint.manifest.config)
     from headscope.render.probing.code import module_code
     from headscope.render.probing.code_frame import ModuleFacts
     from headscope.render.probing.words import vector_words
 
     input, weight = _input_of(report, vector), classifier_weight(report.head) if report.head else None
-    if input is Input.TEXT and examined.manifest.kind is CheckpointKind.LOCAL:
-        _check_tokenizer(examined, request)
+    if input is Input.TEXT and checkpoint.manifest.kind is CheckpointKind.LOCAL:
+        _check_tokenizer(checkpoint)
     if vector is Vector.HEAD and weight is None:
         raise Unsupported("the last layer of the head could not be determined", "name a vector: --pooling mean")
-    positions = examined.built.positions
+    positions = checkpoint.built.positions
     where = "" if vector in _WITHOUT_LAYER else " of the last layer" if layer is None else f" of layer {layer}"
     what = f"{vector_words(vector, input)}{where}"
     own = f"{report.model.class_name}, with its own head. `headscope code` wrote it without data."
@@ -157,14 +156,16 @@ def _check_layer(layer: int, config: Mapping[str, Any]) -> None:
         raise UsageError(f"there is no layer {layer}", f"the last one is {count}; 0 is the embeddings")
 
 
-def _check_tokenizer(examined: Examined, request: Request) -> None:
+def _check_tokenizer(checkpoint: Checkpoint) -> None:
     """Checks that the folder holds a tokenizer. Raises Unsupported."""
     from headscope.examination.evidence.tokenizer import read_tokenizer
 
     # For some families, Transformers makes a tokenizer without words from a folder that has none.
-    without: list[Gap] = []
-    if read_tokenizer(examined.report, examined.manifest, request, [], without) is None and without:
-        raise Unsupported(f"code needs a tokenizer: {without[0].reason}", "save it to the folder of the checkpoint")
+    read = read_tokenizer(checkpoint, checkpoint.report)
+    if read.found is None and read.inapplicable:
+        raise Unsupported(
+            f"code needs a tokenizer: {read.inapplicable[0].reason}", "save it to the folder of the checkpoint"
+        )
 
 
 def _input_of(report: Report, vector: Vector) -> Input:

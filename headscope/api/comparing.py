@@ -15,11 +15,11 @@ from headscope.api.results.shown import Shown, shown
 from headscope.errors import HeadscopeError, UsageError
 from headscope.examination.base.cache import open_cache
 from headscope.examination.base.request import Progress, Request
-from headscope.examination.checkpoint.examining import Examined, examine
+from headscope.examination.checkpoint.examining import Checkpoint, examine
 from headscope.examination.checkpoint.findings import with_findings
 from headscope.examination.checkpoint.memory import Memory, Structures
+from headscope.examination.checkpoint.stored_tensors import StoredFiles
 from headscope.examination.evidence.exported import compare_with_export
-from headscope.examination.evidence.stored_tensors import StoredFiles, open_stored_files
 from headscope.facts import (
     Carried,
     CheckpointKind,
@@ -84,23 +84,22 @@ def compare(
     given = options | {"labels": labels, "prove": prove}
     requests = [make_request(reference, given) for reference in references]
     memory = Memory(open_cache(options.get("cache", False)), Structures())
-    exports, examined = {}, []
+    exports, checkpoints = {}, []
     for request in requests:
         found = _examine_checkpoint_or_export(request, progress, memory)
-        if isinstance(found, Examined):
-            examined.append(found)
+        if isinstance(found, Checkpoint):
+            checkpoints.append(found)
         else:
             exports[request] = found
-    requests = [request for request in requests if request not in exports]
-    _check_sources(len(examined), len(exports), values=values)
-    reports = tuple(shown(with_findings(item, request)) for item, request in zip(examined, requests, strict=True))
+    _check_sources(len(checkpoints), len(exports), values=values)
+    reports = tuple(shown(with_findings(item)) for item in checkpoints)
     return Compared(
         tool_version=tool_version(),
         command="compare",
         reports=reports,
         differences=tuple(_find_differences(reports)),
         stages=align_stages([report.head.stages if report.head else () for report in reports]),
-        values=tuple(_compare_values(requests, examined)) if values else (),
+        values=tuple(_compare_values(checkpoints)) if values else (),
         exports=tuple(
             compare_with_export(reports[0], request.reference, contents) for request, contents in exports.items()
         ),
@@ -109,7 +108,7 @@ def compare(
 
 def _examine_checkpoint_or_export(
     request: Request, progress: Progress | None, memory: Memory
-) -> Examined | WeightInventory:
+) -> Checkpoint | WeightInventory:
     """Examines a checkpoint, or gives the weight inventory of an export, which can't be examined."""
     try:
         return examine("compare", request, progress, memory, takes_class=True)
@@ -255,13 +254,13 @@ _StoredTensor = tuple[StoredFiles, TensorHeader]
 """A stored tensor and the place that holds it."""
 
 
-def _compare_values(requests: Sequence[Request], examined: Sequence[Examined]) -> Iterator[SameValues]:
+def _compare_values(checkpoints: Sequence[Checkpoint]) -> Iterator[SameValues]:
     """Compares the stored bytes of each parameter that all heads have."""
-    heads = [item.report.head for item in examined]
+    heads = [item.report.head for item in checkpoints]
     if any(head is None for head in heads):
         yield SameValues("head", None, "the head path of a model is not known")
         return
-    stored = [_locate_stored_head(request, item) for request, item in zip(requests, examined, strict=True)]
+    stored = [_locate_stored_head(item) for item in checkpoints]
     for name in stored[0]:
         found = [other[name] for other in stored if name in other]
         unread = next((item for item in found if isinstance(item, str)), None)
@@ -304,9 +303,9 @@ def _largest_difference(first: _StoredTensor, others: Sequence[_StoredTensor]) -
     return (max(differences), scale) if all(map(math.isfinite, (*differences, scale))) else (None, None)
 
 
-def _locate_stored_head(request: Request, examined: Examined) -> dict[str, _StoredTensor | str]:
+def _locate_stored_head(checkpoint: Checkpoint) -> dict[str, _StoredTensor | str]:
     """Finds the stored tensor of each live parameter of a head, by name, or the reason why it can't be compared."""
-    report, head = examined.report, examined.report.head
+    report, head = checkpoint.report, checkpoint.report.head
     live = [item for item in head.tensors if item.live] if head else []
     found: dict[str, _StoredTensor | str] = {item.name: _why_unread(report, item) for item in live}
     # A parameter that several tensors make, or that an adapter changes, has no stored bytes to compare.
@@ -318,7 +317,7 @@ def _locate_stored_head(request: Request, examined: Examined) -> dict[str, _Stor
         and item.adapter is not Carried.ADAPTED
     ]
     try:
-        for place in open_stored_files(request, examined.manifest):
+        for place in checkpoint.stored_files:
             for item in readable:
                 header = place.header_of(item)
                 if header is not None:

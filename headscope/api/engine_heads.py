@@ -12,8 +12,8 @@ from headscope.api.arguments import PlaceOptions, ReportCacheOption, use_case
 from headscope.api.options import make_request
 from headscope.api.results.shown import Shown, fields_of
 from headscope.errors import Unsupported, UsageError
-from headscope.examination.base.request import Progress, Request, is_in_memory
-from headscope.examination.checkpoint.examining import Examined, examine
+from headscope.examination.base.request import Progress, is_in_memory
+from headscope.examination.checkpoint.examining import Checkpoint, examine
 from headscope.facts import CheckpointKind
 from headscope.facts.results.engines import EngineHead, EnginesReport
 from headscope.serving.cited import check_engine, facts_on, named_engine
@@ -77,15 +77,14 @@ def engines(
     if engine is not None:
         check_engine(engine)
     _check_run(engine, run=run, python=python)
-    request = make_request(reference, options)
-    examined = examine("inspect", request, progress)
+    checkpoint = examine("inspect", make_request(reference, options), progress)
     if run:
-        found = engines_for(request, examined, engine)
-        found = replace(found, engines=tuple(_run_heads(found, examined, request, python, progress)))
-    elif engine is not None and _can_resolve_config(engine, python, examined):
-        found = _judge_resolved(engine, python, request, examined, progress)
+        found = engines_for(checkpoint, engine)
+        found = replace(found, engines=tuple(_run_heads(found, checkpoint, python, progress)))
+    elif engine is not None and _can_resolve_config(engine, python, checkpoint):
+        found = _judge_resolved(engine, python, checkpoint, progress)
     else:
-        found = engines_for(request, examined, engine)
+        found = engines_for(checkpoint, engine)
     return Engines(**fields_of(found))
 
 
@@ -102,33 +101,33 @@ def _check_run(engine: str | None, *, run: bool, python: str | None) -> None:
         raise UsageError(f"headscope can't run {name}", f"engines that it can run: {', '.join(runner_names())}")
 
 
-def _can_resolve_config(engine: str, python: str | None, examined: Examined) -> bool:
+def _can_resolve_config(engine: str, python: str | None, checkpoint: Checkpoint) -> bool:
     """True if the engine is on this machine and its answer depends on nothing but the configuration."""
     is_here = python is not None or bool(installed_version(facts_on(named_engine(engine)[0])))
-    return engine in ASKED and is_here and is_for_resolution(examined.report, examined.manifest)
+    return engine in ASKED and is_here and is_for_resolution(checkpoint.report, checkpoint.manifest)
 
 
 def _judge_resolved(
-    engine: str, python: str | None, request: Request, examined: Examined, progress: Progress | None
+    engine: str, python: str | None, checkpoint: Checkpoint, progress: Progress | None
 ) -> EnginesReport:
     """Lets an engine resolve the configuration, and reports its head from the facts on its installed version."""
     from headscope.serving.running.outcome import head_as_resolved
 
     if progress is not None:
         progress(f"{engine} resolves config.json")
-    resolution = resolve_with_engine(engine, examined.manifest.config, python)
-    found = engines_for(request, examined, f"{engine}@{resolution.version}")
+    resolution = resolve_with_engine(engine, checkpoint.manifest.config, python)
+    found = engines_for(checkpoint, f"{engine}@{resolution.version}")
     return replace(found, engines=(head_as_resolved(found.engines[0], resolution),))
 
 
 def _run_heads(
-    found: EnginesReport, examined: Examined, request: Request, python: str | None, progress: Progress | None
+    found: EnginesReport, checkpoint: Checkpoint, python: str | None, progress: Progress | None
 ) -> Iterator[EngineHead]:
     """Replaces each entry by the result of a run; an entry that can't be run stays, with a note that says why."""
     from headscope.examination.evidence.engine_runs import engine_trial
 
     tell = progress or (lambda sentence: None)
-    with engine_trial(examined, request) as trial:
+    with engine_trial(checkpoint) as trial:
         for cited in found.engines:
             if cited.engine not in runner_names():
                 yield cited
@@ -142,17 +141,17 @@ def _run_heads(
                 yield replace(cited, notes=(*cited.notes, f"Not run: {err.message}."))
 
 
-def engines_for(request: Request, examined: Examined, engine: str | None) -> EnginesReport:
+def engines_for(checkpoint: Checkpoint, engine: str | None) -> EnginesReport:
     """Judges what the engines, or the named one, do with the head of an examined checkpoint."""
-    return judge_engines(examined.report, examined.manifest, engine, _why_not_covered(request, examined))
+    return judge_engines(checkpoint.report, checkpoint.manifest, engine, _why_not_covered(checkpoint))
 
 
-def _why_not_covered(request: Request, examined: Examined) -> str:
+def _why_not_covered(checkpoint: Checkpoint) -> str:
     """Gives the reason why the facts don't cover the named place; "" if they do."""
     # Engines load whole folders and repositories.
-    is_snapshot = examined.manifest.kind is CheckpointKind.SNAPSHOT
-    if request.location.subfolder or request.location.variant:
+    location, is_snapshot = checkpoint.request.location, checkpoint.manifest.kind is CheckpointKind.SNAPSHOT
+    if location.subfolder or location.variant:
         return "the facts don't cover subfolders and variants"
-    if not is_snapshot and Path(request.reference).is_file():
+    if not is_snapshot and Path(location.reference).is_file():
         return "one weight file was named, and engines load folders"
     return ""

@@ -12,10 +12,9 @@ from headscope.api.options import make_request, module_options
 from headscope.api.results.shown import Shown
 from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.examination.base.environment import environment
-from headscope.examination.base.reading import WITHOUT_WEIGHTS, loadable, read_checkpoint
+from headscope.examination.base.reading import WITHOUT_WEIGHTS, read_checkpoint
 from headscope.examination.base.request import ModuleRequest, Progress, Request, is_in_memory
-from headscope.examination.checkpoint.examining import examine
-from headscope.examination.checkpoint.loading import choose_class
+from headscope.examination.checkpoint.examining import Checkpoint, examine
 from headscope.facts import CheckpointKind, CheckpointManifest, Report
 from headscope.facts.heads.tasks import Activation
 from headscope.facts.results.environment import tool_version
@@ -128,13 +127,12 @@ def forward(
     request = make_request(reference, options)
     if material.kinds() and device == _META:
         raise _needs_weights_error(material, request)
-    examined = examine("forward", request, progress, takes_class=True)
-    report, manifest = examined.report, examined.manifest
-    choice = examined.choice or choose_class(_with_classes_of(report, request), manifest)
+    checkpoint = examine("forward", request, progress, takes_class=True)
+    report, manifest, choice = checkpoint.report, checkpoint.manifest, checkpoint.choice
     _check_kind(material, choice)
     if device == _META:
-        return _build_result(report, device, _observe_shapes(choice, examined.skeleton), material)
-    place = _weights_location(request, manifest) if manifest.adapter is None else None
+        return _build_result(report, device, _observe_shapes(choice, checkpoint.skeleton), material)
+    place = _weights_location(checkpoint) if manifest.adapter is None else None
     from headscope.render.text.words import bytes_of
 
     (progress or (lambda sentence: None))(f"loading {bytes_of(manifest.bytes_total)} of weights")
@@ -170,14 +168,6 @@ def _forward_in_memory(module: nn.Module, device: str, material: Material, optio
     if observation.invented and observation.logits is not None:
         observation = replace(observation, notes=(*observation.notes, _INVENTED_NOTE))
     return _build_result(report, device_of(module), observation, material)
-
-
-def _with_classes_of(report: Report, request: Request) -> Request:
-    """Gives the request with the class count of the report of an adapter."""
-    # The head that an adapter stores can have another count than the configuration of the base model.
-    if report.adapter is None or request.labels:
-        return request
-    return replace(request, num_labels=report.model.num_labels)
 
 
 def _as_tuple(value: Any) -> tuple[str, ...]:
@@ -227,14 +217,15 @@ def _check_kind(material: Material, choice: Choice) -> None:
 _WHOLE_CHECKPOINT = "give the folder or the Hub ID of a whole checkpoint"
 
 
-def _weights_location(request: Request, manifest: CheckpointManifest) -> Location:
+def _weights_location(checkpoint: Checkpoint) -> Location:
     """Gives the place from which the weights are loaded. Raises Unsupported for a source without weights."""
-    if manifest.kind not in (CheckpointKind.LOCAL, CheckpointKind.HUB):
+    kind = checkpoint.manifest.kind
+    if kind not in (CheckpointKind.LOCAL, CheckpointKind.HUB):
         raise Unsupported(
-            f"{request.reference} is {WITHOUT_WEIGHTS.get(manifest.kind, manifest.kind.value)}",
+            f"{checkpoint.request.reference} is {WITHOUT_WEIGHTS.get(kind, kind.value)}",
             f"{_WHOLE_CHECKPOINT}, or leave out --device",
         )
-    return loadable(request, manifest)
+    return checkpoint.location
 
 
 def _observe_shapes(choice: Choice, skeleton: PreTrainedModel | None) -> Observation:

@@ -85,11 +85,11 @@ def inspect(
     from headscope.examination.checkpoint.findings import with_findings
 
     request = make_request(reference, options | own)
-    examined = examine("inspect", request, progress, takes_class=True)
-    report = with_findings(examined, request)
+    checkpoint = examine("inspect", request, progress, takes_class=True)
+    report = with_findings(checkpoint)
     if request.health:
         from headscope.examination.evidence.health import health_of_checkpoint
 
         (progress or (lambda sentence: None))("reading the classifier")
-        report = replace(report, health=health_of_checkpoint(examined, request))
+        report = replace(report, health=health_of_checkpoint(checkpoint))
     return shown(report)

@@ -51,7 +51,7 @@ def manifest_of_weights(
         reference=reference,
         kind=kind,
         format=weights.format,
-        parsed_config=config,
+        config=config,
         tensors=weights.tensors,
         files=weights.files,
         bytes_read=weights.bytes_read + config_bytes,

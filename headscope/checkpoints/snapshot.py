@@ -96,7 +96,7 @@ def _build_manifest(values: dict[str, Any], reference: str, size: int) -> Checkp
             reference=reference,
             kind=CheckpointKind.SNAPSHOT,
             format=WeightsFormat(values["weights_format"]),
-            parsed_config=_checked_type(values["config"], dict),
+            config=_checked_type(values["config"], dict),
             tensors=tensors,
             files=files,
             revision=_checked_optional_text(values["revision"]),

@@ -27,8 +27,7 @@ from headscope.editing.writing import (
 from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.examination.base.reading import in_local_folder, read_checkpoint
 from headscope.examination.base.request import Progress, Request
-from headscope.examination.checkpoint.examining import Examined, examine
-from headscope.examination.evidence.stored_tensors import open_stored_files
+from headscope.examination.checkpoint.examining import Checkpoint, examine
 from headscope.facts.counting import few_of
 from headscope.facts.results.edit import EditProof, EditReport
 from headscope.facts.results.environment import tool_version
@@ -63,15 +62,15 @@ def write_adapter_head(request: Request, output: Path, head: str, tell: Progress
     named, request = request.reference, in_local_folder(request)
     source = in_local_folder(replace(request, location=Location(head, hub=HubOptions(offline=True)), model_class=None))
     _check_families(request, source, tell)  # reads configurations only: the examinations below build models
-    source, given = examine_by_name(source, None, tell)
+    given = examine_by_name(source, None, tell)
     model = given.report.model
     request = replace(request, model_class=model.class_name, num_labels=model.num_labels)
-    examined = examine("inspect", request, tell)
-    folder, base = _locate_adapter_and_base(request, examined, given)
+    checkpoint = examine("inspect", request, tell)
+    folder, base = _locate_adapter_and_base(checkpoint, given)
     check_target(output, folder, base, Path(source.reference))
-    parameters = _find_missing_parameters(examined, given)
+    parameters = _find_missing_parameters(checkpoint, given)
     states = file_states(folder)
-    left = left_behind(folder, read_contents(folder), examined.manifest)
+    left = left_behind(folder, read_contents(folder), checkpoint.manifest)
     report = EditReport(
         tool_version=tool_version(),
         source=named,
@@ -92,7 +91,7 @@ def write_adapter_head(request: Request, output: Path, head: str, tell: Progress
     if dry_run:
         return report
     with staged(output) as place:
-        _write_adapter(place, request, examined, _read_head_numbers(source, given, parameters), report.left_out)
+        _write_adapter(place, checkpoint, _read_head_numbers(given, parameters), report.left_out)
         task = HeadTask(str(folder), str(place), str(base), source.reference, parameters, model.class_name)
         tell("proving the result in a separate process")
         report = replace(report, proof=prove_head_apart(task))
@@ -114,19 +113,19 @@ def _check_families(request: Request, source: Request, tell: Progress) -> None:
             raise UsageError(what, _OF_BASE)
 
 
-def _locate_adapter_and_base(request: Request, examined: Examined, given: Examined) -> tuple[Path, Path]:
+def _locate_adapter_and_base(checkpoint: Checkpoint, given: Checkpoint) -> tuple[Path, Path]:
     """Gives the folders of the adapter and of its base. Raises Unsupported if the head can't be written into it."""
     missing = find_missing(given.report)
     if given.manifest.adapter is not None or missing.head or missing.elsewhere or given.manifest.gaps:
         raise Unsupported(f"{given.report.checkpoint.reference} doesn't give a whole head", "name a trained checkpoint")
-    if examined.report.model.class_name != given.report.model.class_name:
+    if checkpoint.report.model.class_name != given.report.model.class_name:
         raise Unsupported("the adapter and the head are of different classes of Transformers", _OF_BASE)
-    return Path(request.reference), folder_of_base(request, examined.manifest)
+    return Path(checkpoint.request.reference), folder_of_base(checkpoint.request, checkpoint.manifest)
 
 
-def _find_missing_parameters(examined: Examined, given: Examined) -> tuple[str, ...]:
+def _find_missing_parameters(checkpoint: Checkpoint, given: Checkpoint) -> tuple[str, ...]:
     """Names the parameters of the head that the adapter lacks, as in the model. Raises UsageError if it lacks none."""
-    facts = examined.report.adapter
+    facts = checkpoint.report.adapter
     wanted = facts.modules_to_save if facts is not None else ()
     found = tuple(
         item.name
@@ -134,13 +133,13 @@ def _find_missing_parameters(examined: Examined, given: Examined) -> tuple[str, 
         if any(part in item.name.split(".")[:-1] for part in wanted)
     )
     if not found:
-        raise UsageError(f"{examined.report.checkpoint.reference} holds its head already", "--merge-adapter keeps it")
+        raise UsageError(f"{checkpoint.report.checkpoint.reference} holds its head already", "--merge-adapter keeps it")
     return found
 
 
-def _read_head_numbers(source: Request, given: Examined, parameters: tuple[str, ...]) -> dict[str, torch.Tensor]:
+def _read_head_numbers(given: Checkpoint, parameters: tuple[str, ...]) -> dict[str, torch.Tensor]:
     """Reads the stored values of the head, by parameter. Raises Unsupported if one isn't stored as the model has it."""
-    stored = open_stored_files(source, given.manifest)[0]
+    stored = given.stored_files[0]
     origins = {item.name: item for item in given.report.weights.parameters}
     headers = {name: stored.header_of(origins[name]) for name in parameters}
     lost = [name for name, header in headers.items() if header is None]
@@ -149,23 +148,21 @@ def _read_head_numbers(source: Request, given: Examined, parameters: tuple[str, 
     return {name: stored.whole(header) for name, header in headers.items() if header is not None}
 
 
-def _write_adapter(
-    place: Path, request: Request, examined: Examined, head: dict[str, torch.Tensor], left: tuple[str, ...]
-) -> None:
+def _write_adapter(place: Path, checkpoint: Checkpoint, head: dict[str, torch.Tensor], left: tuple[str, ...]) -> None:
     """Writes the adapter's files, its tensors with those of the head, and the setting that makes PEFT load them."""
     from safetensors.torch import save_file
 
-    folder, adapter, facts = Path(request.reference), examined.manifest.adapter, examined.report.adapter
+    folder, adapter, facts = Path(checkpoint.request.reference), checkpoint.manifest.adapter, checkpoint.report.adapter
     assert adapter is not None and facts is not None  # it is one
     taken = taken_names(read_contents(folder).files, left, _CONFIG, *_WEIGHTS, EDIT_RECORD)
     copy_files(folder, place, taken, link=False)
-    stored = open_stored_files(request, examined.manifest)[0]
+    stored = checkpoint.stored_files[0]
     tensors = {header.key: stored.whole(header) for header in adapter.tensors}
     # Copies, because safetensors refuses to save tensors that share memory.
     tensors |= {f"{_PREFIX}{name}": numbers.clone() for name, numbers in head.items()}
     save_file(tensors, place / _WEIGHTS[0], {"format": "pt"})
-    config = adapter.config
-    config["modules_to_save"] = sorted({*(config.get("modules_to_save") or ()), *facts.modules_to_save})
+    saved = sorted({*(adapter.config.get("modules_to_save") or ()), *facts.modules_to_save})
+    config = {**adapter.config, "modules_to_save": saved}
     write_small_file(place / _CONFIG, json.dumps(config, indent=2) + "\n")
 
 
@@ -186,7 +183,7 @@ def prove_head_here(task: HeadTask) -> EditProof:
         own = examine("inspect", Request(Location(task.head, hub=HubOptions(offline=True))), None)
         count = own.report.model.num_labels
         before, after = (_with_adapter(task, folder, count) for folder in (task.adapter, task.result))
-        head = model_in(Request(Location(task.head)), own, Path(task.head), torch.float32)
+        head = model_in(own, Path(task.head), torch.float32)
     except HeadscopeError as err:
         return EditProof(reason=err.message)
     expected, found = head.state_dict(), after[0].state_dict()
@@ -219,7 +216,7 @@ def prove_head_here(task: HeadTask) -> EditProof:
     )
 
 
-def _with_adapter(task: HeadTask, folder: str, count: int) -> tuple[Any, Examined]:
+def _with_adapter(task: HeadTask, folder: str, count: int) -> tuple[Any, Checkpoint]:
     """Loads an adapter onto its base with PEFT, and examines it with headscope."""
     import torch
 
@@ -227,10 +224,10 @@ def _with_adapter(task: HeadTask, folder: str, count: int) -> tuple[Any, Examine
 
     place = Location(folder, hub=HubOptions(offline=True))
     request = Request(place, model_class=task.model_class, num_labels=count)
-    examined = examine("inspect", request, None)
-    assert examined.manifest.adapter is not None  # it is one
-    model = model_in(request, examined, Path(task.base), torch.float32)
-    return model_with_adapter(model, Path(folder), examined.manifest.adapter.config), examined
+    checkpoint = examine("inspect", request, None)
+    assert checkpoint.manifest.adapter is not None  # it is one
+    model = model_in(checkpoint, Path(task.base), torch.float32)
+    return model_with_adapter(model, Path(folder), checkpoint.manifest.adapter.config), checkpoint
 
 
 if __name__ == "__main__":

@@ -38,9 +38,9 @@ from headscope.editing.writing import (
     write_weights,
 )
 from headscope.errors import Unsupported, UsageError
-from headscope.examination.base.reading import WITHOUT_WEIGHTS, in_local_folder, loadable
-from headscope.examination.checkpoint.examining import Examined, examine
-from headscope.examination.evidence.stored_tensors import StoredFiles, open_stored_files
+from headscope.examination.base.reading import WITHOUT_WEIGHTS, in_local_folder
+from headscope.examination.checkpoint.examining import Checkpoint, examine
+from headscope.examination.checkpoint.stored_tensors import StoredFiles
 from headscope.facts import CheckpointKind, WeightsFormat
 from headscope.facts.counting import counted, few_of
 from headscope.facts.heads.tasks import Activation
@@ -80,8 +80,7 @@ class _Plan:
 class _Job:
     """A planned edit: the examined source, the target, and what is written there."""
 
-    request: Request
-    examined: Examined
+    checkpoint: Checkpoint
     source: Path
     target: Path
     wish: EditWish
@@ -124,13 +123,13 @@ def edit_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
         raise UsageError("the merged checkpoint needs a place", "give -o DIR")
     if wish.only_merges and (wish.texts or wish.link):
         raise UsageError("a merge alone runs no texts and links no files", "leave out --text and --link")
-    request, examined = examine_by_name(request, wish.changes.labels, tell)
-    base = base_to_merge(request, examined)
+    checkpoint = examine_by_name(request, wish.changes.labels, tell)
+    base = base_to_merge(checkpoint)
     check_target(output, Path(request.reference), base)
     with staged(output) as folder:
-        merge, left_out = merge_into(folder, request, examined, base, tell)
+        merge, left_out = merge_into(folder, checkpoint, base, tell)
         origin = _Origin(named, merge, (Path(request.reference), base), left_out)
-        plain = replace(request, location=Location(str(folder), hub=request.location.hub), model_class=None)
+        plain = replace(checkpoint.request, location=Location(str(folder), hub=request.location.hub), model_class=None)
         if not wish.only_merges:
             return _edit_folder(plain, output, wish, tell, origin)
         report = _merge_report(plain, output, wish, origin)
@@ -149,8 +148,8 @@ def _edit_folder(request: Request, output: Path | None, wish: EditWish, tell: Pr
     """
     if not 0 < wish.temperature < math.inf:
         raise UsageError(f"a temperature of {wish.temperature} is not a positive number", "give one such as 1.5")
-    request, examined = examine_by_name(request, wish.changes.labels, tell)
-    source = _folder_to_edit(request, examined)
+    checkpoint = examine_by_name(request, wish.changes.labels, tell)
+    source = _folder_to_edit(checkpoint)
     target = source if wish.in_place else output
     if target is None or (wish.in_place and output is not None):
         raise UsageError("the result needs one place", "give either -o DIR or --in-place")
@@ -160,18 +159,18 @@ def _edit_folder(request: Request, output: Path | None, wish: EditWish, tell: Pr
     else:
         warn_of_unfinished(target)
     states = file_states(source)
-    _check_architecture(examined, wish)
+    _check_architecture(checkpoint, wish)
     if wish.order_from is not None:
         wish = wish.with_order(order_of_data(wish.order_from))
-    if examined.report.shows_chain:
+    if checkpoint.report.shows_chain:
         raise Unsupported(
             "the head is a chain of sentence-transformers' modules, which edit doesn't change",
             "change it with the library, and save it again",
         )
-    wish, fit = _fit_wish(examined, request, wish, tell)
-    left_out = (*origin.left_out, *left_behind(source, read_contents(source), examined.manifest))
-    plan = _plan_edit(examined, request, wish)
-    job = _Job(request, examined, source, target, wish, plan, tuple(states), left_out, origin, fit)
+    wish, fit = _fit_wish(checkpoint, wish, tell)
+    left_out = (*origin.left_out, *left_behind(source, read_contents(source), checkpoint.manifest))
+    plan = _plan_edit(checkpoint, wish)
+    job = _Job(checkpoint, source, target, wish, plan, tuple(states), left_out, origin, fit)
     report = _build_report(job)
     if wish.dry_run:
         return report
@@ -200,9 +199,9 @@ def _add_record(folder: Path, report: EditReport) -> None:
     write_small_file(folder / EDIT_RECORD, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
 
 
-def _check_architecture(examined: Examined, wish: EditWish) -> None:
+def _check_architecture(checkpoint: Checkpoint, wish: EditWish) -> None:
     """Raises Unsupported where the class that config.json is to name loads other keys than the checkpoint has."""
-    weights, name = examined.report.weights, examined.report.model.class_name
+    weights, name = checkpoint.report.weights, checkpoint.report.model.class_name
     missing = (*weights.new, *(item.parameter for item in weights.mismatched))
     if wish.names_class and (missing or weights.unused):
         what = f"lacks {few_of(missing)}" if missing else f"leaves {few_of(weights.unused)} unused"
@@ -230,41 +229,41 @@ def _merge_report(request: Request, output: Path, wish: EditWish, origin: _Origi
     )  # fmt: skip
 
 
-def _folder_to_edit(request: Request, examined: Examined) -> Path:
+def _folder_to_edit(checkpoint: Checkpoint) -> Path:
     """Gives the folder of the checkpoint. Raises Unsupported for one that can't be edited."""
-    manifest = examined.manifest
+    manifest, reference = checkpoint.manifest, checkpoint.request.reference
     if manifest.kind in WITHOUT_WEIGHTS:
         raise Unsupported(
-            f"{request.reference} is {WITHOUT_WEIGHTS[manifest.kind]}, so there is nothing to edit",
+            f"{reference} is {WITHOUT_WEIGHTS[manifest.kind]}, so there is nothing to edit",
             "give the folder of a whole checkpoint",
         )
-    folder = with_name(Path(loadable(request, manifest).reference))
-    if examined.report.needs_repair:
-        how = f"run `headscope repair {shlex.quote(request.reference)} -o DIR`, and edit DIR"
-        raise Unsupported(f"from_pretrained doesn't load {request.reference} as it is", how)
-    is_part = request.location.subfolder or request.location.variant
+    folder = with_name(Path(checkpoint.location.reference))
+    if checkpoint.report.needs_repair:
+        how = f"run `headscope repair {shlex.quote(reference)} -o DIR`, and edit DIR"
+        raise Unsupported(f"from_pretrained doesn't load {reference} as it is", how)
+    is_part = checkpoint.request.location.subfolder or checkpoint.request.location.variant
     if manifest.kind is not CheckpointKind.LOCAL or not folder.is_dir() or is_part:
         raise Unsupported(
-            f"{request.reference} is not the folder of a whole checkpoint on this machine",
+            f"{reference} is not the folder of a whole checkpoint on this machine",
             "download it with `hf download` and give the folder",
         )
     if manifest.gaps or manifest.format is WeightsFormat.NONE:
-        raise Unsupported(f"{request.reference} could not be read whole", "run `headscope inspect` to see why")
+        raise Unsupported(f"{reference} could not be read whole", "run `headscope inspect` to see why")
     return folder
 
 
-def _plan_edit(examined: Examined, request: Request, wish: EditWish) -> _Plan:
+def _plan_edit(checkpoint: Checkpoint, wish: EditWish) -> _Plan:
     """Plans the edit without writing anything. Raises UsageError for a change that can't be made."""
-    report = examined.report
-    function = score_function(examined, wish, report.model.num_labels)
+    report = checkpoint.report
+    function = score_function(checkpoint, wish, report.model.num_labels)
     labels: tuple[EditedLabel, ...] = ()
     tensors: tuple[ClassTensor, ...] = ()
     exact: list[str] = []
     approximate: list[str] = []
     if wish.touches_rows:
         labels = plan_labels(report.model.labels, wish.changes, is_softmax=function == Activation.SOFTMAX)
-        function = score_function(examined, wish, len(labels))
-        tensors = class_tensors(examined, request)
+        function = score_function(checkpoint, wish, len(labels))
+        tensors = class_tensors(checkpoint)
         check_shifts(labels, tensors, wish, function)
         formats = {wish.dtype or item.header.dtype for item in tensors}
         change = ScoreChange(labels, wish, len(report.model.labels), report.model.activation, function)
@@ -273,16 +272,16 @@ def _plan_edit(examined: Examined, request: Request, wish: EditWish) -> _Plan:
             is_exact, sentence = of_number_format(before, wish.dtype)
             (exact if is_exact else approximate).append(sentence)
     if "pad_token_id" in wish.settings:
-        _check_token(examined, wish.settings["pad_token_id"])
+        _check_token(checkpoint, wish.settings["pad_token_id"])
         approximate.append("The padding token decides what is masked or read: scores of padded texts may change.")
     function_sentence = of_function(report.model.activation, function)
     approximate += [function_sentence] if function_sentence else []
     named, old = wish.changes.labels, report.model.labels
     if named is not None and tuple(named) != old and sorted(named) == sorted(old):
         approximate.append("--labels gives the rows each other's names; --order moves the rows with their names.")
-    config = edited_config(examined.manifest.config, [label.name for label in labels], wish.settings)
-    _check_unicode(examined.manifest.config, config)
-    if config == examined.manifest.config and not (labels or wish.merge_adapter):
+    config = edited_config(checkpoint.manifest.config, [label.name for label in labels], wish.settings)
+    _check_unicode(checkpoint.manifest.config, config)
+    if config == checkpoint.manifest.config and not (labels or wish.merge_adapter):
         raise UsageError("no change was given", "name a change, such as --rename OLD=NEW")
     if not (labels or wish.merge_adapter):
         exact.append("No weight changes.")
@@ -298,36 +297,36 @@ def _check_unicode(*configs: Mapping[str, Any]) -> None:
         raise UsageError(f"{found!r} in config.json is not valid Unicode", "give the class another name") from None
 
 
-def _fit_wish(examined: Examined, request: Request, wish: EditWish, tell: Progress) -> tuple[EditWish, EditFit | None]:
+def _fit_wish(checkpoint: Checkpoint, wish: EditWish, tell: Progress) -> tuple[EditWish, EditFit | None]:
     """Fits what the wish asks for to its texts, and adds it to the wish. First plans with a stand-in, to fail early."""
     if wish.fit is None:
         return wish, None
     is_temperature = wish.fit.kind is FitKind.TEMPERATURE
     # Any temperature but 1 will do: running the texts takes long, so a plan that can't be made is refused before.
-    rows = _plan_edit(examined, request, wish.with_fit(2.0, {}) if is_temperature else wish).labels
+    rows = _plan_edit(checkpoint, wish.with_fit(2.0, {}) if is_temperature else wish).labels
     if not is_temperature:  # a threshold of a half shifts nothing
-        rows = _plan_edit(examined, request, wish.with_fit(None, {label.name: 0.5 for label in rows})).labels
-    function = score_function(examined, wish, len(rows))
-    found = fit_to_texts(examined, request, rows, wish, activation=function, tell=tell)
+        rows = _plan_edit(checkpoint, wish.with_fit(None, {label.name: 0.5 for label in rows})).labels
+    function = score_function(checkpoint, wish, len(rows))
+    found = fit_to_texts(checkpoint, rows, wish, activation=function, tell=tell)
     return wish.with_fit(found.temperature, {item.label: item.probability for item in found.thresholds}), found
 
 
-def _check_token(examined: Examined, token: int) -> None:
+def _check_token(checkpoint: Checkpoint, token: int) -> None:
     """Raises UsageError for a token that the model has no embedding of."""
-    size = examined.built.embedding_rows or examined.built.vocab_size
+    size = checkpoint.built.embedding_rows or checkpoint.built.vocab_size
     if size is not None and token >= size:
         raise UsageError(f"token {token:,} is not in the vocabulary of {size:,} tokens", "give the ID of a token")
 
 
 def _build_report(job: _Job) -> EditReport:
-    plan, wish, manifest = job.plan, job.wish, job.examined.manifest
+    plan, wish, manifest = job.plan, job.wish, job.checkpoint.manifest
     return EditReport(
         tool_version=tool_version(),
         source=job.origin.named,
         output=str(job.target),
-        model_class=job.examined.report.model.class_name,
+        model_class=job.checkpoint.report.model.class_name,
         labels=plan.labels,
-        labels_before=job.examined.report.model.labels,
+        labels_before=job.checkpoint.report.model.labels,
         tensors=tuple(_describe_tensor(item, plan, wish) for item in plan.tensors),
         settings=changed_fields(manifest.config, plan.config),
         temperature=wish.temperature,
@@ -357,17 +356,17 @@ def _proof_task(job: _Job, folder: Path, report: EditReport) -> ProofTask:
         labels=job.plan.labels,
         tensors=report.tensors,
         temperature=job.wish.temperature,
-        names=job.request.labels,
+        names=job.checkpoint.request.labels,
         names_class=job.wish.names_class,
         texts=tuple(job.wish.texts),
-        trust_remote_code=job.request.trust_remote_code,
+        trust_remote_code=job.checkpoint.request.trust_remote_code,
     )
 
 
 def _write_result(job: _Job, folder: Path, report: EditReport) -> None:
     """Writes all files of the result except the record of the edit."""
-    manifest, plan = job.examined.manifest, job.plan
-    stored = open_stored_files(job.request, manifest)[0]
+    manifest, plan = job.checkpoint.manifest, job.plan
+    stored = job.checkpoint.stored_files[0]
     new = {
         tensor.name: NewTensor(
             replace(item.header, shape=tensor.shape_after, dtype=tensor.dtype_after, data=None),
@@ -420,7 +419,7 @@ def _fresh_rows(item: ClassTensor, job: _Job) -> torch.Tensor | None:
 
     path, _, name = item.parameter.rpartition(".")
     try:
-        skeleton = job.examined.skeleton
+        skeleton = job.checkpoint.skeleton
         assert skeleton is not None  # examined without the cache
         drawn = fresh_numbers(skeleton, path, job.wish.seed)[name]
     except Exception as err:  # whatever a class's own initialization raises

@@ -22,8 +22,6 @@ from headscope.editing.fitting import (
 )
 from headscope.editing.wish import EditWish
 from headscope.errors import Unsupported, UsageError
-from headscope.examination.base.reading import loadable
-from headscope.examination.checkpoint.loading import choose_class
 from headscope.examination.evidence.labeled import DataRequest, Labeled, read_labeled
 from headscope.examination.evidence.reference_scores import check_comparable
 from headscope.facts import ModelFacts
@@ -36,8 +34,8 @@ from headscope.labeled.tally import spelled
 if TYPE_CHECKING:
     import torch
 
-    from headscope.examination.base.request import Progress, Request
-    from headscope.examination.checkpoint.examining import Examined
+    from headscope.examination.base.request import Progress
+    from headscope.examination.checkpoint.examining import Checkpoint
 
 _BATCH = 16
 _FEWEST = 20
@@ -63,8 +61,7 @@ def order_of_data(request: DataRequest) -> tuple[str, ...]:
 
 
 def fit_to_texts(
-    examined: Examined,
-    request: Request,
+    checkpoint: Checkpoint,
     labels: Sequence[EditedLabel],
     wish: EditWish,
     *,
@@ -75,11 +72,11 @@ def fit_to_texts(
 
     Raises UsageError for labels that can't be compared or are too few, Unsupported for a model that can't be fitted.
     """
-    check_comparable(examined, request.reference)
+    check_comparable(checkpoint)
     assert wish.fit is not None  # called for one
     kind, data, seed = wish.fit.kind, wish.fit.data, wish.seed
     names = tuple(label.name for label in labels)
-    model = replace(examined.report.model, labels=names, num_labels=len(names), activation=activation)
+    model = replace(checkpoint.report.model, labels=names, num_labels=len(names), activation=activation)
     is_softmax = _is_softmax(model, kind)
     labeled = read_labeled(data)
     flagged = _LabelEncoder(labeled.facts, model, _match_labels(labeled.facts, model, is_softmax=is_softmax))
@@ -88,7 +85,7 @@ def fit_to_texts(
     parts = _split_halves(rows, truth, seed)
     fitted = _fitted_classes(truth[parts[0]], names, kind, is_softmax=is_softmax)
     tell(f"running {counted(len(rows), 'text')} on {data.device}")
-    logits, truncated = _compute_logits(examined, request, data.device, rows)
+    logits, truncated = _compute_logits(checkpoint, data.device, rows)
     texts = ScoredTexts(_edit_logits(logits, labels), truth, is_softmax)
     tell(f"fitting the {kind.value}")
     found = _fit_and_compare(kind, [texts.part(part) for part in parts], names, fitted, seed)
@@ -215,9 +212,7 @@ def _fitted_classes(truth: FloatArray, names: Sequence[str], kind: FitKind, *, i
     return [1] if is_softmax else list(range(len(names)))
 
 
-def _compute_logits(
-    examined: Examined, request: Request, device: str, rows: Sequence[Sampled]
-) -> tuple[torch.Tensor, int]:
+def _compute_logits(checkpoint: Checkpoint, device: str, rows: Sequence[Sampled]) -> tuple[torch.Tensor, int]:
     """Runs the model on each text; gives the logits, [texts, classes], and how many texts were cut."""
     import torch
 
@@ -230,14 +225,12 @@ def _compute_logits(
         score_texts,
     )
 
-    choice = examined.choice or choose_class(request, examined.manifest)
-    place = loadable(request, examined.manifest)
-    tokenizer = open_tokenizer(place)
-    model = load_model(choice, place, check_device(device, runs_weights=True), torch.float32)
+    tokenizer = open_tokenizer(checkpoint.location)
+    model = load_model(checkpoint.choice, checkpoint.location, check_device(device, runs_weights=True), torch.float32)
     limit_length(tokenizer, model)
     texts = [row.texts for row in rows]
     scores = score_texts(model, encode_batches(tokenizer, model, texts, _BATCH))
-    if scores.dim() != 2 or scores.shape[1] != examined.report.model.num_labels or not bool(scores.isfinite().all()):
+    if scores.dim() != 2 or scores.shape[1] != checkpoint.report.model.num_labels or not bool(scores.isfinite().all()):
         raise Unsupported(f"the model gives no finite score for each class, but {tuple(scores.shape)} numbers", "")
     limit = tokenizer.model_max_length
     # `verbose=False`: the tokenizer would warn of each text that is too long, and here they are counted.

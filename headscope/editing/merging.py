@@ -18,8 +18,7 @@ from headscope.editing.writing import check_unchanged, copy_files, file_states
 from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.examination.base.reading import in_local_folder
 from headscope.examination.base.request import Progress, Request
-from headscope.examination.checkpoint.examining import Examined, examine
-from headscope.examination.checkpoint.loading import choose_class
+from headscope.examination.checkpoint.examining import Checkpoint, examine
 from headscope.facts import CheckpointManifest
 from headscope.facts.counting import few_of
 from headscope.facts.results.edit import AdapterMerge
@@ -72,7 +71,7 @@ class MergeProof:
 
 
 def merge_into(
-    folder: Path, request: Request, examined: Examined, base: Path, tell: Progress
+    folder: Path, checkpoint: Checkpoint, base: Path, tell: Progress
 ) -> tuple[AdapterMerge, tuple[str, ...]]:
     """Writes the merged checkpoint into `folder`; gives what was merged, and the files that aren't copied.
 
@@ -80,13 +79,14 @@ def merge_into(
     """
     from headscope.model.quiet import quiet
 
+    request = checkpoint.request
     adapter = Path(request.reference)
     states = [(place, file_states(place)) for place in (adapter, base)]
     tell("merging the adapter into its base model")
     with quiet():
-        merged = _merge_with_peft(request, examined, base)
+        merged = _merge_with_peft(checkpoint, base)
         merged.save_pretrained(folder)
-    left_out = _copy_others(adapter, base, folder, examined.manifest)
+    left_out = _copy_others(adapter, base, folder, checkpoint.manifest)
     del merged  # the new process loads the model several times, and needs the memory
     tell("proving the merge in a separate process")
     task = MergeTask(
@@ -99,18 +99,18 @@ def merge_into(
         raise Unsupported(
             f"the merge could not be proven: {proof.reason}", "merge it with PEFT, and compare the scores"
         )
-    facts = examined.report.adapter
+    facts = checkpoint.report.adapter
     assert facts is not None and proof.max_difference is not None and proof.tolerance is not None  # no reason then
     merge = AdapterMerge(facts.method, str(base), facts.saved, proof.max_difference, proof.tolerance, proof.inputs)
     return merge, left_out
 
 
-def base_to_merge(request: Request, examined: Examined) -> Path:
+def base_to_merge(checkpoint: Checkpoint) -> Path:
     """Gives the folder of the base model. Raises UsageError or Unsupported, with the reason, if it can't be merged."""
-    report, manifest = examined.report, examined.manifest
+    report, manifest, reference = checkpoint.report, checkpoint.manifest, checkpoint.request.reference
     adapter = report.adapter
-    if adapter is None or manifest.adapter is None or not Path(request.reference).is_dir():
-        raise UsageError(f"{request.reference} is not the folder of an adapter", "leave out --merge-adapter")
+    if adapter is None or manifest.adapter is None or not Path(reference).is_dir():
+        raise UsageError(f"{reference} is not the folder of an adapter", "leave out --merge-adapter")
     if adapter.faults or adapter.promised:
         why = describe_fault(adapter.faults[0]) if adapter.faults else f"it lacks {few_of(adapter.promised)}"
         raise Unsupported(f"PEFT doesn't load the adapter as it was trained: {why}", "save the adapter again")
@@ -123,7 +123,7 @@ def base_to_merge(request: Request, examined: Examined) -> Path:
         )
     if report.model.quantization is not None:
         raise Unsupported("the base model is quantized, and its weights are packed", "name the original as base model")
-    return folder_of_base(request, manifest)
+    return folder_of_base(checkpoint.request, manifest)
 
 
 def folder_of_base(request: Request, manifest: CheckpointManifest) -> Path:
@@ -134,24 +134,24 @@ def folder_of_base(request: Request, manifest: CheckpointManifest) -> Path:
     return base
 
 
-def _merge_with_peft(request: Request, examined: Examined, base: Path) -> PreTrainedModel:
+def _merge_with_peft(checkpoint: Checkpoint, base: Path) -> PreTrainedModel:
     from headscope.upstream.peft import merged_model
 
-    model = model_in(request, examined, base)
-    assert examined.manifest.adapter is not None  # checked
-    merged: PreTrainedModel = merged_model(model, Path(request.reference), examined.manifest.adapter.config)
+    adapter = checkpoint.manifest.adapter
+    assert adapter is not None  # checked
+    model = model_in(checkpoint, base)
+    merged: PreTrainedModel = merged_model(model, Path(checkpoint.request.reference), adapter.config)
     return merged
 
 
-def model_in(request: Request, examined: Examined, base: Path, dtype: torch.dtype | None = None) -> PreTrainedModel:
+def model_in(checkpoint: Checkpoint, base: Path, dtype: torch.dtype | None = None) -> PreTrainedModel:
     """Loads the weights in `base` into the model of the adapter's class, in their own number format or in `dtype`."""
     import torch
 
     from headscope.model.loading.inference import load_model
 
-    choice = examined.choice or choose_class(request, examined.manifest)
     place = Location(str(base), hub=HubOptions(offline=True))
-    return load_model(choice, place, torch.device("cpu"), dtype)
+    return load_model(checkpoint.choice, place, torch.device("cpu"), dtype)
 
 
 def _is_of_training(name: str) -> bool:
@@ -193,17 +193,17 @@ def prove_merge_here(task: MergeTask) -> MergeProof:
             Location(task.adapter, hub=HubOptions(offline=True)), labels=task.names, model_class=task.model_class,
             trust_remote_code=task.trust_remote_code,
         )  # fmt: skip
-        examined, base = examine("inspect", request, None), Path(task.base)
+        checkpoint, base = examine("inspect", request, None), Path(task.base)
         result = examine("inspect", replace(request, location=replace(request.location, reference=task.result)), None)
         weights = result.report.weights
         proof = MergeProof(loads=not (weights.new or weights.mismatched or weights.unused))
-        again = _merge_with_peft(request, examined, base).state_dict()
-        written = model_in(request, examined, Path(task.result)).state_dict()
+        again = _merge_with_peft(checkpoint, base).state_dict()
+        written = model_in(checkpoint, Path(task.result)).state_dict()
         same = again.keys() == written.keys() and all(_is_same(again[key], written[key]) for key in again)
         proof = replace(proof, tensors_equal=same)
         formats = {torch.finfo(item.dtype).eps for item in written.values() if item.is_floating_point()}
         del again, written  # before the models for the scores are loaded
-        proof = replace(proof, **_compare_scores(request, examined, task, max(formats, default=0.0)))
+        proof = replace(proof, **_compare_scores(checkpoint, task, max(formats, default=0.0)))
     except HeadscopeError as err:
         return MergeProof(reason=err.message)
     return replace(proof, reason=_why_not(proof))
@@ -227,18 +227,19 @@ def _why_not(proof: MergeProof) -> str:
     return next((words for words, is_so in failed.items() if is_so), "")
 
 
-def _compare_scores(request: Request, examined: Examined, task: MergeTask, rounding: float) -> dict[str, Any]:
+def _compare_scores(checkpoint: Checkpoint, task: MergeTask, rounding: float) -> dict[str, Any]:
     """Compares scores of the result with those of the base plus its adapter, in single precision."""
     import torch
 
     from headscope.trace.batch.probe_batch import build_probe
     from headscope.upstream.peft import model_with_adapter
 
-    assert examined.manifest.adapter is not None  # it is one
-    base = model_in(request, examined, Path(task.base), torch.float32)
-    unmerged = model_with_adapter(base, Path(task.adapter), examined.manifest.adapter.config)
-    merged = model_in(request, examined, Path(task.result), torch.float32)
-    probes = [build_probe(merged, examined.report.model.task, turn=turn, with_labels=False) for turn in range(_BATCHES)]
+    assert checkpoint.manifest.adapter is not None  # it is one
+    base = model_in(checkpoint, Path(task.base), torch.float32)
+    unmerged = model_with_adapter(base, Path(task.adapter), checkpoint.manifest.adapter.config)
+    merged = model_in(checkpoint, Path(task.result), torch.float32)
+    task_of_model = checkpoint.report.model.task
+    probes = [build_probe(merged, task_of_model, turn=turn, with_labels=False) for turn in range(_BATCHES)]
     with torch.inference_mode():
         pairs = [(unmerged(**probe.inputs).logits.float(), merged(**probe.inputs).logits.float()) for probe in probes]
     one, other = (torch.cat([pair[side].reshape(-1) for pair in pairs]) for side in (0, 1))

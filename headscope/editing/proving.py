@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     import torch
 
     from headscope.examination.base.request import Request
-    from headscope.examination.checkpoint.examining import Examined
-    from headscope.examination.evidence.stored_tensors import StoredFiles
+    from headscope.examination.checkpoint.examining import Checkpoint
+    from headscope.examination.checkpoint.stored_tensors import StoredFiles
     from headscope.trace import HeadProgram
 
 _SIZES = (1.0, 5.0)
@@ -100,7 +100,7 @@ def prove_here(task: ProofTask) -> Proven:
     proof, tensors = EditProof(), task.tensors
     try:
         old, new = (_open_side(task, folder) for folder in (task.source, task.result))
-        before, after = old.examined.report.weights, new.examined.report.weights
+        before, after = old.checkpoint.report.weights, new.checkpoint.report.weights
         keys_before, keys_after = ((one.new, one.mismatched, one.unused, one.loaded) for one in (before, after))
         proof = replace(proof, loads=keys_before == keys_after)
         if task.names_class and _default_class_name(task) != task.model_class:
@@ -132,18 +132,15 @@ def _describe_failure(proof: EditProof) -> str:
 class _Side:
     """A checkpoint on one side of an edit."""
 
-    request: Request
-    examined: Examined
+    checkpoint: Checkpoint
     stored: StoredFiles
 
 
 def _open_side(task: ProofTask, folder: str) -> _Side:
     from headscope.examination.checkpoint.examining import examine
-    from headscope.examination.evidence.stored_tensors import open_stored_files
 
-    request = _request_for(task, folder)
-    examined = examine("inspect", request, None)
-    return _Side(request, examined, open_stored_files(request, examined.manifest)[0])
+    checkpoint = examine("inspect", _request_for(task, folder), None)
+    return _Side(checkpoint, checkpoint.stored_files[0])
 
 
 def _request_for(task: ProofTask, folder: str) -> Request:
@@ -183,7 +180,7 @@ def _check_kept_rows(item: EditedTensor, task: ProofTask, old: _Side, new: _Side
 
 
 def _stored_numbers(side: _Side, key: str) -> torch.Tensor:
-    header = next((header for header in side.examined.manifest.tensors if header.key == key), None)
+    header = next((header for header in side.checkpoint.manifest.tensors if header.key == key), None)
     if header is None:
         raise Unsupported(f"the result lacks {key}", "")
     return side.stored.whole(header)
@@ -202,8 +199,8 @@ def same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
 def _others_equal(task: ProofTask, old: _Side, new: _Side) -> bool:
     """True if all tensors except those of the classes are equal byte by byte. A linked file is the same file."""
     edited = {item.name for item in task.tensors}
-    after = {header.key: header for header in new.examined.manifest.tensors}
-    before = [header for header in old.examined.manifest.tensors if header.key not in edited]
+    after = {header.key: header for header in new.checkpoint.manifest.tensors}
+    before = [header for header in old.checkpoint.manifest.tensors if header.key not in edited]
     if {header.key for header in before} != set(after) - edited:
         return False
     for header in before:
@@ -236,7 +233,7 @@ def _compare_scores(task: ProofTask, old: _Side, new: _Side) -> dict[str, Any]:
     for side, words in enumerate(("the checkpoint", "the result")):
         if not all(pair[side].isfinite().all() for pair in pairs):
             return {"scores_equal": False, "reason": f"{words} gives scores that aren't numbers (NaN or infinite)"}
-    count = len(old.examined.report.model.labels)
+    count = len(old.checkpoint.report.model.labels)
     if any(one.shape[1] != count or two.shape[1] != len(task.labels) for one, two in pairs):
         return {"reason": "the head doesn't give one score for each class"}
     before, after = (torch.cat([pair[side] for pair in pairs]).double() for side in (0, 1))
@@ -278,11 +275,11 @@ def _scores_on_hidden_states(task: ProofTask, old: _Side, new: _Side) -> Iterato
     """Yields the scores of both heads, [inputs, classes], for hidden states of several sizes."""
     import torch
 
-    one, two = old.examined.program(), new.examined.program()
-    sizes: list[Any] = [len(side.examined.report.model.labels) for side in (old, new)]
-    sizes += [side.examined.manifest.config for side in (old, new)]
+    one, two = old.checkpoint.program, new.checkpoint.program
+    sizes: list[Any] = [len(side.checkpoint.report.model.labels) for side in (old, new)]
+    sizes += [side.checkpoint.manifest.config for side in (old, new)]
     if one is None or two is None:
-        gaps = (*old.examined.report.not_determined, *new.examined.report.not_determined)
+        gaps = (*old.checkpoint.report.not_determined, *new.checkpoint.report.not_determined)
         why = f" ({gaps[0].reason})" if gaps else ""
         raise Unsupported(f"the head path is not known{why}, so nothing can be proven about the scores", "")
     own, others = _head_numbers(old), _head_numbers(new)
@@ -309,9 +306,9 @@ def _trace_with_other_sizes(side: _Side, sizes: Sequence[Any]) -> HeadProgram | 
     from headscope.examination.base.tracing import trace_checkpoint
     from headscope.examination.checkpoint.examining import examine_manifest
 
-    config = {**side.examined.manifest.config, "sizes_to_avoid": list(sizes)}
-    manifest = replace(side.examined.manifest, parsed_config=config)
-    return examine_manifest("inspect", side.request, manifest, trace_checkpoint, None).program()
+    config = {**side.checkpoint.manifest.config, "sizes_to_avoid": list(sizes)}
+    manifest = replace(side.checkpoint.manifest, config=config)
+    return examine_manifest("inspect", side.checkpoint.request, manifest, trace_checkpoint, None).program()
 
 
 def _as_rows(logits: torch.Tensor) -> torch.Tensor:
@@ -323,7 +320,7 @@ def _head_numbers(side: _Side) -> Mapping[str, torch.Tensor]:
     """Reads the stored values of the head, by parameter, as the loader gives them."""
     from headscope.examination.evidence.gathering import loaded_head
 
-    return loaded_head(side.examined, side.request)
+    return loaded_head(side.checkpoint)
 
 
 def _scores_on_texts(task: ProofTask, old: _Side, new: _Side) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
@@ -336,7 +333,7 @@ def _scores_on_texts(task: ProofTask, old: _Side, new: _Side) -> Iterator[tuple[
     import torch
 
     one, two = (
-        TextScorer.load(side.examined, side.request, 1).reference(texts, side.examined.report.model.labels, "none")
+        TextScorer.load(side.checkpoint, 1).reference(texts, side.checkpoint.report.model.labels, "none")
         for side in (old, new)
     )
     yield torch.from_numpy(one.logits).float(), torch.from_numpy(two.logits).float()

@@ -35,7 +35,7 @@ except ImportError:  # Windows
 if TYPE_CHECKING:
     import torch
 
-    from headscope.examination.evidence.stored_tensors import StoredFiles
+    from headscope.examination.checkpoint.stored_tensors import StoredFiles
 
 _PIECE = 16_000_000
 """Bytes that are copied at a time."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from headscope.checks import Selection, judge, select
 from headscope.errors import HeadscopeError
 from headscope.examination.base.request import Request
-from headscope.examination.checkpoint.examining import Examined, examine
+from headscope.examination.checkpoint.examining import Checkpoint, examine
 from headscope.examination.checkpoint.findings import likely_profile
 from headscope.examination.checkpoint.memory import Memory
 from headscope.examination.evidence.gathering import gather
@@ -42,8 +42,7 @@ def scan_one(make: Callable[[], Request], reference: str, options: RowOptions, m
     # A worker imports a library once, for all later checkpoints: no row's time counts that.
     start = time.perf_counter() - ImportTime.seconds
     try:
-        request = make()
-        row = _examined_row(examine("inspect", request, None, memory), request, options)
+        row = _examined_row(examine("inspect", make(), None, memory), options)
     except HeadscopeError as err:
         row = _refused_row(reference, err)
     except MemoryError:
@@ -65,24 +64,24 @@ def unread(reference: str, cause: Cause, reason: str) -> ScanRow:
     return ScanRow(reference, Verdict.NOT_DETERMINED, not_determined=cause.value, reason=reason[:_LONGEST_REASON])
 
 
-def _examined_row(examined: Examined, request: Request, options: RowOptions) -> ScanRow:
-    report = examined.report
+def _examined_row(checkpoint: Checkpoint, options: RowOptions) -> ScanRow:
+    report = checkpoint.report
     profile = options.profile or likely_profile(report)
     is_local = report.checkpoint.kind is CheckpointKind.LOCAL
     # The head's numbers are read, but not the base model's: these are most of a checkpoint's bytes.
-    subject = gather(examined, request, profile, reads_tokenizer=is_local, reads_numbers=False)
-    subject = _add_run(subject, examined, request, options)
+    subject = gather(checkpoint, profile, reads_tokenizer=is_local, reads_numbers=False)
+    subject = _add_run(subject, checkpoint, options)
     result = judge(subject, options.selection or select())
-    checkpoint, model, weights, head = report.checkpoint, report.model, report.weights, report.head
+    facts, model, weights, head = report.checkpoint, report.model, report.weights, report.head
     undetermined = result.verdict is Verdict.NOT_DETERMINED
     return ScanRow(
-        reference=checkpoint.reference,
+        reference=facts.reference,
         verdict=result.verdict,
-        commit=checkpoint.commit,
-        revision=checkpoint.revision,
-        kind=checkpoint.kind.value,
-        format=checkpoint.format.value,
-        model_type=checkpoint.model_type,
+        commit=facts.commit,
+        revision=facts.revision,
+        kind=facts.kind.value,
+        format=facts.format.value,
+        model_type=facts.model_type,
         class_name=model.class_name,
         task=model.task,
         pooling_kind=head.pooling.kind.value if head else None,
@@ -105,24 +104,24 @@ def _examined_row(examined: Examined, request: Request, options: RowOptions) -> 
         not_checked=tuple(gap.rule for gap in result.not_applicable),
         not_determined=Cause.GAPS.value if undetermined else None,
         reason=_deciding_reason(result)[:_LONGEST_REASON],
-        bytes_read=checkpoint.bytes_read + (subject.trial.bytes_read if subject.trial else 0),
-        bytes_total=checkpoint.bytes_total,
-        requests=checkpoint.requests + (subject.trial.requests if subject.trial else 0),
+        bytes_read=facts.bytes_read + (subject.trial.bytes_read if subject.trial else 0),
+        bytes_total=facts.bytes_total,
+        requests=facts.requests + (subject.trial.requests if subject.trial else 0),
     )
 
 
-def _add_run(subject: Subject, examined: Examined, request: Request, options: RowOptions) -> Subject:
+def _add_run(subject: Subject, checkpoint: Checkpoint, options: RowOptions) -> Subject:
     """Adds what the model does when it is called: in this process, which is a worker with limits."""
     if not options.run:
         return with_run(subject, "scan runs models only with --run", is_wanted=False)
-    if examined.report.checkpoint.kind is CheckpointKind.HUB:
+    if checkpoint.report.checkpoint.kind is CheckpointKind.HUB:
         return with_run(subject, "it is on the Hub, and a scan runs folders on this machine", is_wanted=True)
-    reason = why_not_run(examined, replace(request, run=True)) or too_large(examined.manifest.bytes_total)
+    reason = why_not_run(checkpoint, is_wanted=True) or too_large(checkpoint.manifest.bytes_total)
     if reason:
         return with_run(subject, reason, is_wanted=True)
     from headscope.examination.trial.opening import run_checkpoint
 
-    return with_run(subject, run_checkpoint(request, "cpu"), is_wanted=True)
+    return with_run(subject, run_checkpoint(checkpoint.request, "cpu"), is_wanted=True)
 
 
 def _finding_ids(result: CheckResult) -> tuple[str, ...]:

@@ -7,10 +7,10 @@ from dataclasses import replace
 from functools import cache
 
 from headscope.errors import Unsupported
-from headscope.examination.base.reading import WITHOUT_WEIGHTS, loadable
+from headscope.examination.base.reading import WITHOUT_WEIGHTS
 from headscope.examination.base.request import Progress, Request
-from headscope.examination.checkpoint.examining import Examined, examine
-from headscope.facts import CheckpointKind, CheckpointManifest, Report
+from headscope.examination.checkpoint.examining import Checkpoint, examine
+from headscope.facts import CheckpointKind, Report
 from headscope.facts.counting import counted, few_of
 from headscope.facts.probing.data import HeadInput, Input
 from headscope.facts.probing.result import Vector
@@ -22,16 +22,14 @@ from headscope.probing.hidden.store import Features
 from headscope.probing.plan import TASK_OF, Plan
 
 
-def examine_with_rows(
-    request: Request, data: AskedData, plan: Plan, tell: Progress
-) -> tuple[Request, Examined, LabeledRows]:
+def examine_with_rows(request: Request, data: AskedData, plan: Plan, tell: Progress) -> tuple[Checkpoint, LabeledRows]:
     """Examines the checkpoint and reads the rows.
 
     A head that the checkpoint doesn't give gets one output per class of the data.
     """
-    examined = examine("probe", request, tell)
-    _check_checkpoint(request, examined.manifest, examined.report, data.input)
-    problem = problem_of(data.facts, examined.report.model, data.asked)
+    checkpoint = examine("probe", request, tell)
+    _check_checkpoint(checkpoint, data.input)
+    problem = problem_of(data.facts, checkpoint.report.model, data.asked)
     rows = read_rows(
         data.source,
         data.facts,
@@ -39,15 +37,14 @@ def examine_with_rows(
         limit=plan.limit,
         folds=plan.folds,
         seed=plan.seed,
-        kind=kind_of(data, _tokens_of(loadable(request, examined.manifest))),
+        kind=kind_of(data, _tokens_of(checkpoint.location)),
     )
     outputs = len(rows.classes) or 1
-    classifier = classifier_of_model(examined.report.head)
-    is_other = examined.report.model.num_labels != outputs
-    if is_other and isinstance(classifier, str) and is_new_head(examined.report, classifier):
-        request = replace(request, num_labels=outputs)
-        examined = examine("probe", request, tell)
-    return request, examined, rows
+    classifier = classifier_of_model(checkpoint.report.head)
+    is_other = checkpoint.report.model.num_labels != outputs
+    if is_other and isinstance(classifier, str) and is_new_head(checkpoint.report, classifier):
+        checkpoint = examine("probe", replace(request, num_labels=outputs), tell)
+    return checkpoint, rows
 
 
 def _tokens_of(place: Location) -> Callable[[str], tuple[int, ...]]:
@@ -84,11 +81,12 @@ def _how_to_merge(input: Input) -> str:
     )
 
 
-def _check_checkpoint(request: Request, manifest: CheckpointManifest, report: Report, input: Input) -> None:
+def _check_checkpoint(checkpoint: Checkpoint, input: Input) -> None:
     """Raises Unsupported for a checkpoint without weights, and for another task."""
+    manifest, report = checkpoint.manifest, checkpoint.report
     if manifest.kind in WITHOUT_WEIGHTS:
         raise Unsupported(
-            f"{request.reference} is {WITHOUT_WEIGHTS[manifest.kind]}, so there are no vectors to score",
+            f"{checkpoint.request.reference} is {WITHOUT_WEIGHTS[manifest.kind]}, so there are no vectors to score",
             _how_to_merge(input)
             if manifest.kind is CheckpointKind.ADAPTER
             else "give the folder or the Hub ID of a whole checkpoint",

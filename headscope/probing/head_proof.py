@@ -86,7 +86,6 @@ def _scores_of_class(task: HeadProofTask) -> Iterator[list[float]]:
 
     from headscope.examination.base.request import Request
     from headscope.examination.checkpoint.examining import examine
-    from headscope.examination.checkpoint.loading import choose_class
     from headscope.facts.stored.location import HubOptions, Location
     from headscope.probing.hidden.features import run_batch
     from headscope.probing.hidden.opening import InputSource, open_reader
@@ -94,14 +93,14 @@ def _scores_of_class(task: HeadProofTask) -> Iterator[list[float]]:
 
     place = Location(task.folder, hub=HubOptions(offline=True))
     request = Request(place, task=TASK_OF[task.input].value)
-    examined = examine("probe", request, None)
-    weights, model = examined.report.weights, examined.report.model
+    checkpoint = examine("probe", request, None)
+    weights, model = checkpoint.report.weights, checkpoint.report.model
     lost = [*weights.new, *(item.parameter for item in weights.mismatched), *weights.unused]
     if lost:
         raise _NotWritten(f"Transformers' loader finds new or unused weights: {few_of(lost)}", "")
     if task.labels and tuple(model.labels) != task.labels:
         raise _NotWritten("the labels are not those of the data", "")
-    choice = examined.choice or choose_class(request, examined.manifest)
+    choice = checkpoint.choice
     _compare_others(task, choice, place)
     reader = open_reader(InputSource(choice, place, input=task.input), "cpu", "float32", task.rows)
     with torch.inference_mode():

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from headscope.examination.base.request import Progress, Request
-from headscope.examination.checkpoint.loading import choose_class
 from headscope.facts import Gap
 from headscope.facts.probing.data import ProbeClass
 from headscope.facts.probing.result import ProbeResult, Problem, Vector
@@ -43,15 +42,14 @@ def measure_vectors(  # noqa: PLR0917  `probe` without its public names
     """Scores all candidates and compares the best one; writes images and sounds of the data to `files`."""
     if plan.write_head is not None:
         check_head_target(plan.write_head, request.location)
-    request, examined, texts = examine_with_rows(request, data, plan, tell)
-    report, manifest = examined.report, examined.manifest
-    choice = examined.choice or choose_class(request, manifest)
+    checkpoint, texts = examine_with_rows(request, data, plan, tell)
+    request, report = checkpoint.request, checkpoint.report
     classifier = classifier_of_model(report.head)
     name = classifier if isinstance(classifier, str) else ""
     with vector_folder(folder) as place:
-        source = replace(source_of_vector(request, examined, choice, name, plan), input=data.input)
+        source = replace(source_of_vector(checkpoint, name, plan), input=data.input)
         given = files_of(data, texts, files)
-        features = read_vectors(request, manifest, source, given, plan, VectorPlace(place, folder is not None), tell)
+        features = read_vectors(checkpoint, source, given, plan, VectorPlace(place, folder is not None), tell)
         vectors, head = list_vectors(features), head_input_of(report, name, features)
         trial = make_trial(texts.labels, texts.groups, plan.folds, plan.seed, texts.problem)
         new = {Vector.HEAD: head.new if head else (), Vector.POOLER: new_pooler(report)}

@@ -7,12 +7,9 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
-from headscope.examination.base.reading import loadable
 from headscope.examination.base.request import Progress, Request
-from headscope.examination.checkpoint.examining import Examined
-from headscope.facts import CheckpointManifest
+from headscope.examination.checkpoint.examining import Checkpoint
 from headscope.facts.probing.data import Input, Loading
-from headscope.model.classes.model_request import Choice
 from headscope.model.quiet import quiet
 from headscope.probing.examined import new_names
 from headscope.probing.hidden.features import extract_features
@@ -25,14 +22,15 @@ from headscope.trace.record.base import base_module
 from headscope.upstream.torch import on_meta
 
 
-def source_of_vector(request: Request, examined: Examined, choice: Choice, classifier: str, plan: Plan) -> InputSource:
+def source_of_vector(checkpoint: Checkpoint, classifier: str, plan: Plan) -> InputSource:
     """Describes the model to read vectors from; its stored dtype is that of most of its numbers."""
     sizes: Counter[str] = Counter()
-    for tensor in examined.manifest.tensors:
+    for tensor in checkpoint.manifest.tensors:
         sizes[tensor.dtype] += prod(tensor.shape)
     stored = sizes.most_common(1)[0][0] if sizes else "float32"
-    place = loadable(request, examined.manifest)
-    return InputSource(choice, place, stored, classifier, plan.seed, new_names(examined.report))
+    return InputSource(
+        checkpoint.choice, checkpoint.location, stored, classifier, plan.seed, new_names(checkpoint.report)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +42,7 @@ class VectorPlace:
 
 
 def read_vectors(  # noqa: PLR0917  a step of `measure`, all of whose names it uses
-    request: Request,
-    manifest: CheckpointManifest,
+    checkpoint: Checkpoint,
     source: InputSource,
     texts: tuple[tuple[str, ...], ...],
     plan: Plan,
@@ -53,6 +50,7 @@ def read_vectors(  # noqa: PLR0917  a step of `measure`, all of whose names it u
     tell: Progress,
 ) -> Features:
     """Reads the vectors of an earlier run if nothing changed, otherwise computes them in a pass over the texts."""
+    request, manifest = checkpoint.request, checkpoint.manifest
     if place.is_kept:
         are_files = source.input is not Input.TEXT
         origin = origin_of_vectors(

@@ -93,7 +93,7 @@ FAULTS: tuple[Case, ...] = (
         "HS103",
     ),
     fault("HS107", "bart", adapter("bart", target_modules=["q_proj"]), "inference", "HS202"),
-    fault("HS107", "deberta", adapter("deberta-v2", target_modules=["query_proj"]), "inference", "HS202"),
+    fault("HS107", "deberta", adapter("deberta-v2", target_modules=["query_proj"]), "inference", "HS109", "HS202"),
     fault("HS107", "xlnet", adapter("xlnet", target_modules=["layer_1"]), "training"),
     fault("HS107", "t5", adapter("t5", target_modules=["q"]), "inference", "HS202"),
     fault("HS108", "bert", saved("bert", save=save_torch_zip)),

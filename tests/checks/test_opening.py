@@ -334,13 +334,13 @@ def test_the_environment_leaves_runs_out(value: str, is_off: bool, bert: Path, m
     likely = [deciding.is_run_likely(request_of(bert, run=wanted)) for wanted in (None, True, False)]
     assert likely == [not is_off, True, False]
     assert not deciding.is_run_likely(request_of(Path("somebody/model"), run=True))
-    examined = examine("check", request_of(bert), None)
-    assert bool(deciding.why_not_run(examined, request_of(bert))) == is_off
-    assert deciding.why_not_run(examined, request_of(bert, run=True)) == ""
-    assert deciding.why_not_run(examined, request_of(bert, run=False)) == "--no-run leaves it out"
+    checkpoint = examine("check", request_of(bert), None)
+    assert bool(deciding.why_not_run(checkpoint)) == is_off
+    assert deciding.why_not_run(checkpoint, is_wanted=True) == ""
+    assert deciding.why_not_run(checkpoint, is_wanted=False) == "--no-run leaves it out"
 
 
-def _examined(**fields: Any) -> Any:
+def _opened(request: Request, **fields: Any) -> Any:
     """What was read of a healthy folder, but for some fields of the manifest and of the report."""
     manifest = SimpleNamespace(kind=CheckpointKind.LOCAL, adapter=None, gaps=(), bytes_total=10)
     report = SimpleNamespace(
@@ -351,7 +351,7 @@ def _examined(**fields: Any) -> Any:
         where, _, field = name.partition("_in_")
         target: Any = {"manifest": manifest, "checkpoint": report.checkpoint, "model": report.model}.get(field, report)
         setattr(target, where, value)
-    return SimpleNamespace(manifest=manifest, report=report)
+    return SimpleNamespace(request=request, manifest=manifest, report=report)
 
 
 PATH_GAP, OTHER_GAP = Gap(GapTopic.HEAD_PATH, "why"), Gap(GapTopic.CHECKPOINT, "why")
@@ -384,10 +384,10 @@ def test_why_a_checkpoint_is_not_run(
     missing = SimpleNamespace(head=(), elsewhere=())
     monkeypatch.setattr(deciding, "find_missing", lambda report: missing)
     monkeypatch.setattr(deciding, "base_of_adapter", lambda *given: request_of(bert))
-    found = deciding.why_not_run(_examined(**fields), request_of(bert))
+    found = deciding.why_not_run(_opened(request_of(bert), **fields))
     assert found.startswith(reason) and bool(found) == bool(reason)
     is_only_unasked = "Hub" in reason or "GB" in reason
-    assert bool(deciding.why_not_run(_examined(**fields), request_of(bert, run=True))) == (
+    assert bool(deciding.why_not_run(_opened(request_of(bert, run=True), **fields))) == (
         bool(reason) and not is_only_unasked
     )
 
@@ -397,7 +397,7 @@ def test_random_weights_are_named(bert: Path, monkeypatch: pytest.MonkeyPatch) -
     for head, elsewhere in ((("classifier.weight",), ()), ((), ("pooler.weight",))):
         missing = SimpleNamespace(head=head, elsewhere=elsewhere)
         monkeypatch.setattr(deciding, "find_missing", lambda report, found=missing: found)
-        said = deciding.why_not_run(_examined(), request_of(bert))
+        said = deciding.why_not_run(_opened(request_of(bert)))
         assert said == f"the checkpoint doesn't give {(head + elsewhere)[0]}"
 
 
@@ -407,15 +407,15 @@ def test_what_is_not_taken_up(bert: Path, tmp_path: Path, monkeypatch: pytest.Mo
     others: list[dict[str, Any]] = [{"subfolder": "a"}, {"variant": "fp16"}]
     for fields in others:
         request = Request(Location(str(bert), **fields))
-        assert deciding.why_not_run(_examined(), request) == "--subfolder and --variant are not run"
+        assert deciding.why_not_run(_opened(request)) == "--subfolder and --variant are not run"
     file = request_of(bert / "model.safetensors")
-    assert deciding.why_not_run(_examined(), file) == "a weight file without its folder has no tokenizer"
+    assert deciding.why_not_run(_opened(file)) == "a weight file without its folder has no tokenizer"
     monkeypatch.setattr(deciding, "base_of_adapter", lambda *given: request_of(Path("somebody/base")))
-    adapted = _examined(adapter_in_manifest=SimpleNamespace(kind=CheckpointKind.LOCAL))
-    assert "--run would download it" in deciding.why_not_run(adapted, request_of(bert))
-    assert deciding.why_not_run(adapted, request_of(bert, run=True)) == ""
+    adapted = _opened(request_of(bert), adapter_in_manifest=SimpleNamespace(kind=CheckpointKind.LOCAL))
+    assert "--run would download it" in deciding.why_not_run(adapted)
+    assert deciding.why_not_run(adapted, is_wanted=True) == ""
     monkeypatch.setattr(deciding, "base_of_adapter", lambda *given: request_of(tmp_path))
-    assert deciding.why_not_run(adapted, request_of(bert)) == ""
+    assert deciding.why_not_run(adapted) == ""
 
 
 @pytest.mark.parametrize(("size", "fits"), [(50, True), (51, False)])

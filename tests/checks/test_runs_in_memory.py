@@ -335,13 +335,14 @@ def test_a_run_is_asked_of_the_process_and_kept(
     monkeypatch.delenv("HEADSCOPE_NO_CACHE", raising=False)
     monkeypatch.setenv("HEADSCOPE_CACHE", str(tmp_path / "cache"))
     request = Request(Location(str(stored), hub=HubOptions(offline=True)), cache=True, run=True)
-    examined = examine("check", request, None)
+    checkpoint = examine("check", request, None)
     told: list[str] = []
 
     def ran(request: Request = request) -> Any:
         told.clear()
+        checkpoint.request = request
         with TrialProcess() as runner:
-            return runner.run(examined, request, told.append)
+            return runner.run(checkpoint, told.append)
 
     assert ran() == process.answer and told == ["loading the model and calling it"] and process.is_ended
     _, (given, device), _ = process.seen

@@ -32,7 +32,7 @@ def examined(folder: Path, memory: Memory | None) -> Any:
         found = examine("inspect", request, None, memory)
     except HeadscopeError as err:
         return type(err).__name__, err.message, err.hint
-    return with_findings(found, request), found.built
+    return with_findings(found), found.built
 
 
 def differences(alone: Any, shared: Any) -> Iterator[str]:

@@ -36,7 +36,7 @@ def diff_of(cls: Any, config: Any, source: Any = None, **extra: Shape | tuple[st
         dtype, shape = given if given and isinstance(given[0], str) else ("float32", given)
         headers.append(TensorHeader(key, str(dtype), shape))  # type: ignore[arg-type]
     manifest = CheckpointManifest(
-        reference="it", kind=CheckpointKind.LOCAL, format=WeightsFormat.SAFETENSORS, parsed_config={},
+        reference="it", kind=CheckpointKind.LOCAL, format=WeightsFormat.SAFETENSORS, config={},
         tensors=tuple(headers), files=(),
     )  # fmt: skip
     task = task_of_class(cls.__name__)

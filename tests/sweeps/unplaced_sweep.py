@@ -53,7 +53,7 @@ def unplaced_of(family: str) -> Iterator[str]:
         for name, tensors in saved.items():
             manifest = CheckpointManifest(
                 reference=family, kind=CheckpointKind.LOCAL, format=WeightsFormat.SAFETENSORS,
-                parsed_config={}, tensors=tensors, files=(),
+                config={}, tensors=tensors, files=(),
             )  # fmt: skip
             try:
                 loaded = load_skeleton(

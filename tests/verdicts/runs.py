@@ -486,7 +486,7 @@ def run_here() -> None:
     from headscope.examination.trial.opening import run_checkpoint
 
     TrialProcess.begin = lambda self: None  # type: ignore[method-assign]
-    TrialProcess._run_in_worker = lambda self, examined, request: run_checkpoint(request, request.run_device)  # type: ignore[method-assign]
+    TrialProcess._run_in_worker = lambda self, opened: run_checkpoint(opened.request, opened.request.run_device)  # type: ignore[method-assign]
     trial_process.Worker = lambda *given: nullcontext()  # type: ignore[assignment, misc]
     trial_process._call_worker = lambda worker, size, function, *given: function(*given)  # type: ignore[assignment]
 

@@ -29,7 +29,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs in this process."""
     monkeypatch.setattr(TrialProcess, "begin", lambda self: None)
     monkeypatch.setattr(
-        TrialProcess, "_run_in_worker", lambda self, examined, request: opening.run_checkpoint(request, "cpu")
+        TrialProcess, "_run_in_worker", lambda self, checkpoint: opening.run_checkpoint(checkpoint.request, "cpu")
     )
 
 
@@ -90,23 +90,23 @@ def test_a_run_that_is_asked_for_and_can_not_be_is_not_determined(capsys: pytest
 def test_memory_decides_before_anything_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = made(tmp_path / "model")
     monkeypatch.delenv(deciding.OFF)
-    examined = examine("check", Request(Location(str(folder))), None)
-    assert deciding.why_not_run(examined, Request(Location(str(folder)))) == ""
+    checkpoint = examine("check", Request(Location(str(folder))), None)
+    assert deciding.why_not_run(checkpoint) == ""
     monkeypatch.setattr("psutil.virtual_memory", type("Memory", (), {"available": 1000}))
-    assert "half of the free memory" in deciding.why_not_run(examined, Request(Location(str(folder))))
-    assert deciding.why_not_run(examined, Request(Location(str(folder)), run=True)) == ""
+    assert "half of the free memory" in deciding.why_not_run(checkpoint)
+    assert deciding.why_not_run(checkpoint, is_wanted=True) == ""
 
 
 @pytest.mark.parametrize("ending", ["kill", "time"])
 def test_a_process_that_dies_is_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
     folder = made(tmp_path / "model")
     request = Request(Location(str(folder)), run=True)
-    examined = examine("check", request, None)
+    checkpoint = examine("check", request, None)
     monkeypatch.setattr(opening, "run_checkpoint", _killed if ending == "kill" else _late)
     if ending == "time":
         monkeypatch.setattr("headscope.api.loaded.trial_process._SECONDS", 0.5)
     with TrialProcess() as process:
-        found = process.run(examined, request, lambda sentence: None)
+        found = process.run(checkpoint, lambda sentence: None)
     assert isinstance(found, str)
     assert ("signal 9" if ending == "kill" else "seconds") in found
 

@@ -5,20 +5,21 @@ from typing import Any
 
 import pytest
 import torch
-from packaging.version import Version
-from transformers.integrations import peft as of_transformers
 
 import headscope
 from headscope.facts.results.check import Verdict
+from tests.saving import skip_without_native_adapters
 from tests.verdicts.runs import RunCase
 
 library = pytest.importorskip("sentence_transformers")
 peft = pytest.importorskip("peft")
-_NEEDED = getattr(of_transformers, "MIN_PEFT_VERSION", "0")
-pytestmark = pytest.mark.skipif(
-    Version(peft.__version__) < Version(_NEEDED), reason=f"this Transformers adds adapters with PEFT {_NEEDED} or later"
-)
+pytestmark = pytest.mark.usefixtures("_native_adapters")
 PAIRS = [("w1 w2 w3", "w4 w5"), ("no", "film was good")]
+
+
+@pytest.fixture
+def _native_adapters() -> None:
+    skip_without_native_adapters()
 
 
 @pytest.mark.parametrize(("family", "layer"), [("Bert", "query"), ("ModernBert", "Wqkv"), ("DistilBert", "q_lin")])

@@ -16,8 +16,8 @@ from transformers import BertConfig, BertForSequenceClassification, MixtralConfi
 import headscope
 from headscope.checkpoints.reading import read_manifest
 from headscope.examination.base.request import Request
+from headscope.examination.checkpoint.stored_tensors import open_stored_files
 from headscope.examination.evidence.base_numbers import live_base_numbers
-from headscope.examination.evidence.stored_tensors import open_stored_files
 from headscope.examination.memory.live_tensors import tensors_of
 from headscope.examination.stored.pairing import StoredPairing
 from headscope.examination.stored.tensor_checks import IN_A_PICKLE, against_saved, checked, open_gaps, unchecked

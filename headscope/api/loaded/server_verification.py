@@ -100,18 +100,18 @@ def verify_served(
         where, has_texts = "", True
     # Some servers score only pairs of texts.
     texts = given_texts or (tuple((text,) for text in SAMPLE_TEXTS) if has_texts else SAMPLE_PAIRS)
-    examined = examine("inspect", request, progress)
-    check_comparable(examined, request.reference)
-    report = examined.report
+    checkpoint = examine("inspect", request, progress)
+    check_comparable(checkpoint)
+    report = checkpoint.report
     tell(f"scoring {len(texts)} texts with {report.model.class_name}")
-    scorer = TextScorer.load(examined, request, asking["batch_size"])
+    scorer = TextScorer.load(checkpoint, asking["batch_size"])
     own = scorer.reference(texts, report.model.labels, report.model.activation)
     if engine is None:
         tell(f"asking the server for {len(texts)} texts")
         answers = ask(server, found, texts, raw=logits)
     else:
         tell(f"running {len(texts)} texts in {engine}")
-        answers = ask_engine(engine, local_folder(request, examined.manifest), texts, raw=logits, python=python)
+        answers = ask_engine(engine, local_folder(checkpoint), texts, raw=logits, python=python)
     return VerifiedServer(
         tool_version=tool_version(),
         reference=request.reference,

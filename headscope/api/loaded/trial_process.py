@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from headscope.errors import HeadscopeError
 from headscope.examination.base.cache import open_cache
 from headscope.examination.base.request import Progress, Request
-from headscope.examination.checkpoint.examining import Examined
+from headscope.examination.checkpoint.examining import Checkpoint
 from headscope.examination.evidence.gathering import state_of_files
 from headscope.examination.trial.deciding import too_large, why_not_run
 from headscope.facts.results.verification import ScoreComparison
@@ -56,42 +56,44 @@ class TrialProcess:
         with suppress(Exception):  # the later call of the run reports what is wrong
             worker.call(import_libraries)
 
-    def run(self, examined: Examined, request: Request, tell: Progress) -> RunTrial | str:
+    def run(self, checkpoint: Checkpoint, tell: Progress) -> RunTrial | str:
         """Loads and calls the model, or takes the result from the cache if no file has changed.
 
         Returns the reason as a text if the model could not be run. Raises UsageError or Unsupported for a device that
         isn't there.
         """
-        reason = why_not_run(examined, request)
+        request = checkpoint.request
+        reason = why_not_run(checkpoint)
         if reason:
             return reason
         if request.run_device != "cpu":
             from headscope.model.loading.inference import check_device
 
             check_device(request.run_device, runs_weights=True)
-        cache = open_cache(request.cache and bool(examined.key) and request.run_device == "cpu")
-        key = f"{examined.key}{state_of_files(examined, request)}" if cache.is_open else ""
+        cache = open_cache(request.cache and bool(checkpoint.key) and request.run_device == "cpu")
+        key = f"{checkpoint.key}{state_of_files(checkpoint)}" if cache.is_open else ""
         known = cache.load(RunTrial, key)
         if known is not None:
             return known
         tell("loading the model and calling it")
-        found = self._run_in_worker(examined, request)
+        found = self._run_in_worker(checkpoint)
         # A failed load is not kept: this machine's memory or packages may be the cause, and both can change.
         if isinstance(found, RunTrial) and found.scope.inputs:
             cache.save(key, found)
         return found
 
-    def _run_in_worker(self, examined: Examined, request: Request) -> RunTrial | str:
+    def _run_in_worker(self, checkpoint: Checkpoint) -> RunTrial | str:
         from headscope.examination.trial.opening import run_checkpoint
 
         self.begin()
         assert self._worker is not None
         assert self._warming is not None
         self._warming.join()  # a worker answers one call at a time, and the import is one
+        request = checkpoint.request
         hub = request.location.hub
         quiet_hub = HubOptions(cache_dir=hub.cache_dir, token=hub.token, offline=hub.offline)
         plain = replace(request, location=replace(request.location, hub=quiet_hub), cache=False, prove=False)
-        size = examined.manifest.bytes_total
+        size = checkpoint.manifest.bytes_total
         return _call_worker(self._worker, size, run_checkpoint, plain, request.run_device)
 
 

@@ -14,7 +14,7 @@ from headscope.model.classes.labels import placeholders
 
 if TYPE_CHECKING:
     from headscope.examination.base.request import Request
-    from headscope.examination.checkpoint.examining import Examined
+    from headscope.examination.checkpoint.examining import Checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +31,14 @@ class ClassTensor:
         return len(self.header.shape) == 1 and self.parameter.rpartition(".")[2] == "bias"
 
 
-def class_tensors(examined: Examined, request: Request) -> tuple[ClassTensor, ...]:
+def class_tensors(checkpoint: Checkpoint) -> tuple[ClassTensor, ...]:
     """Finds the tensors of a checkpoint that have a class axis.
 
     Raises Unsupported where the classes aren't rows of stored tensors, or a tensor can't be changed row by row.
     """
-    report, manifest = examined.report, examined.manifest
+    report, manifest = checkpoint.report, checkpoint.manifest
     count = report.model.num_labels
-    axes = _class_axes(request, manifest, report.weights.parameters, count)
+    axes = _class_axes(checkpoint.request, manifest, report.weights.parameters, count)
     if not axes:
         raise Unsupported(
             f"no tensor of {report.model.class_name} has a row for each class, so there is nothing to edit",

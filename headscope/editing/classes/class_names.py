@@ -11,8 +11,6 @@ from headscope.checks.labeled.labels import LABEL_MAPS_REMEDY, faults_of_label_m
 from headscope.editing.wish import EditWish
 from headscope.errors import ExitCode, Unsupported, UsageError
 from headscope.examination.base.configuration import config_facts
-from headscope.examination.base.reading import read_checkpoint
-from headscope.examination.checkpoint.examining import examine
 from headscope.facts.counting import counted, few_of
 from headscope.facts.results.edit import EditProof, EditReport
 from headscope.facts.results.environment import tool_version
@@ -21,7 +19,7 @@ from headscope.model.classes.labels import are_placeholders
 
 if TYPE_CHECKING:
     from headscope.examination.base.request import Progress, Request
-    from headscope.examination.checkpoint.examining import Examined
+    from headscope.examination.checkpoint.examining import Checkpoint
 
 
 class ContradictoryNames(Unsupported):
@@ -30,28 +28,25 @@ class ContradictoryNames(Unsupported):
     exit_code = ExitCode.FINDINGS
 
 
-def examine_by_name(request: Request, names: Sequence[str] | None, tell: Progress) -> tuple[Request, Examined]:
-    """Examines a checkpoint whose rows have names; gives the request for it, and what was found.
+def examine_by_name(request: Request, names: Sequence[str] | None, tell: Progress) -> Checkpoint:
+    """Examines a checkpoint whose rows have names.
 
     The names are those of config.json, or `names` if config.json contradicts itself or the last layer. Raises
     ContradictoryNames without `names`, UsageError for another number of them than there are rows.
     """
-    faults = list(faults_of_names(read_checkpoint(request, None).config))
+    checkpoint = Checkpoint("inspect", request, tell)
+    faults = list(faults_of_names(checkpoint.manifest.config)) or _faults_of_rows(checkpoint, "config.json describes")
     if not faults:
-        examined = examine("inspect", request, tell)
-        faults = _faults_of_rows(examined, "config.json describes")
-    if not faults:
-        return request, examined
+        return checkpoint
     if names is None:
         raise ContradictoryNames(
             f"{'; '.join(faults)}. So no row of the last layer has a name for sure. {LABEL_MAPS_REMEDY}, or name the "
             "classes in the order of their scores with --labels A,B,C."
         )
-    named = replace(request, labels=tuple(names))
-    examined = examine("inspect", named, tell)
-    if wrong := _faults_of_rows(examined, "--labels names"):
+    checkpoint = Checkpoint("inspect", replace(request, labels=tuple(names)), tell)
+    if wrong := _faults_of_rows(checkpoint, "--labels names"):
         raise UsageError(wrong[0], "name every class once, in the order of the scores")
-    return named, examined
+    return checkpoint
 
 
 def faults_of_names(config: Mapping[str, Any]) -> Iterator[str]:
@@ -84,12 +79,12 @@ def _faults_without_names(config: Mapping[str, Any]) -> Iterator[str]:
             yield f"id2label is in {part} of config.json, where Transformers doesn't read the names of the classes"
 
 
-def _faults_of_rows(examined: Examined, who: str) -> list[str]:
+def _faults_of_rows(checkpoint: Checkpoint, who: str) -> list[str]:
     """Reports the number of named or counted classes if the checkpoint has another number of rows."""
-    count = examined.report.model.num_labels
+    count = checkpoint.report.model.num_labels
     return [
         f"{who} {counted(count, 'class', 'classes')}, but {item.parameter} has {counted(rows, 'row')}"
-        for item in examined.report.weights.mismatched
+        for item in checkpoint.report.weights.mismatched
         if (rows := stored_classes(item.checkpoint_shape, item.model_shape, count)) is not None
     ][-1:]
 

@@ -13,17 +13,17 @@ from headscope.facts.heads.tasks import Activation
 from headscope.facts.results.edit import PROBLEM_TYPES, EditedLabel
 
 if TYPE_CHECKING:
-    from headscope.examination.checkpoint.examining import Examined
+    from headscope.examination.checkpoint.examining import Checkpoint
 
 _BY_PROBLEM_TYPE = dict(zip(PROBLEM_TYPES, (Activation.NONE, Activation.SOFTMAX, Activation.SIGMOID), strict=True))
 
 
-def score_function(examined: Examined, wish: EditWish, count: int) -> str:
+def score_function(checkpoint: Checkpoint, wish: EditWish, count: int) -> str:
     """Gives the function that turns the scores of `count` classes into probabilities after the edit.
 
     Raises UsageError for the softmax of one score.
     """
-    model, kind = examined.report.model, wish.settings.get("problem_type")
+    model, kind = checkpoint.report.model, wish.settings.get("problem_type")
     if kind is not None and model.reads_problem_type is not False:
         if count == 1 and _BY_PROBLEM_TYPE[kind] == Activation.SOFTMAX:
             raise UsageError(
@@ -31,7 +31,9 @@ def score_function(examined: Examined, wish: EditWish, count: int) -> str:
             )
         return _BY_PROBLEM_TYPE[kind].value
     is_one = model.num_labels == 1 and count > 1 and model.reads_problem_type
-    return Activation.SOFTMAX.value if is_one and not examined.manifest.config.get("problem_type") else model.activation
+    return (
+        Activation.SOFTMAX.value if is_one and not checkpoint.manifest.config.get("problem_type") else model.activation
+    )
 
 
 def check_shifts(labels: Sequence[EditedLabel], tensors: Sequence[ClassTensor], wish: EditWish, function: str) -> None:

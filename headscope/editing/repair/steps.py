@@ -22,7 +22,7 @@ from headscope.errors import HeadscopeError, Unsupported
 from headscope.examination.base.reading import read_checkpoint
 from headscope.examination.base.request import Request
 from headscope.examination.checkpoint.examining import examine_weights
-from headscope.examination.evidence.stored_tensors import StoredFiles, open_stored_files
+from headscope.examination.checkpoint.stored_tensors import StoredFiles, open_stored_files
 from headscope.facts import (
     CheckpointKind,
     CheckpointManifest,

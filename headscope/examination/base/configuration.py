@@ -135,7 +135,7 @@ def _first_id(value: Any) -> int | None:
     return _int_or_none(value[0] if isinstance(value, list) and value else value)
 
 
-def config_facts(config: dict[str, Any]) -> ConfigFacts:
+def config_facts(config: Mapping[str, Any]) -> ConfigFacts:
     """Reads the labels in a parsed `config.json`; what is not a map or a number counts as absent."""
     count = config.get("num_labels")
     problem = config.get("problem_type")

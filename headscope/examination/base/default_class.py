@@ -68,7 +68,7 @@ def _manifest_of_class(name: str, config: dict[str, Any], notices: Iterable[str]
         reference=name,
         kind=CheckpointKind.CLASS,
         format=WeightsFormat.NONE,
-        parsed_config=config,
+        config=config,
         tensors=(),
         files=(),
         notices=tuple(notices),

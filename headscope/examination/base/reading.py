@@ -31,6 +31,7 @@ from headscope.facts.counting import few_of, verb
 from headscope.facts.stored.location import Location
 
 if TYPE_CHECKING:
+    from headscope.checkpoints import FileReader
     from headscope.checkpoints.contents.tokenizer_file import FirstToken
 
 
@@ -43,7 +44,7 @@ def read_checkpoint(
     `joins_chain` is false. Raises UsageError for a class where weights are needed, and otherwise what `read_manifest`
     raises, with more advice.
     """
-    from headscope.checkpoints import read_manifest
+    from headscope.checkpoints import open_sidecar, read_manifest
 
     if is_class_name(request):
         if not takes_class:
@@ -57,8 +58,10 @@ def read_checkpoint(
         raise with_proposals(err) from err
     except (NotFound, Offline, NetworkError) as err:
         raise with_nearest_class(err, request.reference) from err
-    manifest = _with_decision(request, manifest)
-    whole = _with_notices(request, _with_value_head(request, _with_extra_files(request, manifest)))
+    is_folder = manifest.kind is CheckpointKind.LOCAL and Path(request.reference).is_dir()
+    files = open_sidecar(request.location) if is_folder else None
+    manifest = _with_extra_files(request, _with_decision(request, manifest, files), files)
+    whole = _with_notices(_with_value_head(request, manifest, files), files)
     return _with_chain(request, whole) if joins_chain else whole
 
 
@@ -107,20 +110,19 @@ def _with_chain(request: Request, manifest: CheckpointManifest) -> CheckpointMan
     return replace(manifest, tensors=(*manifest.tensors, *more), files=(*manifest.files, *files))
 
 
-def _with_notices(request: Request, manifest: CheckpointManifest) -> CheckpointManifest:
+def _with_notices(manifest: CheckpointManifest, files: FileReader | None) -> CheckpointManifest:
     """Adds the notices of a folder: headscope edited it, or another file names its classes.
 
     An adapter beside whole weights is a gap: Transformers puts it on them, and if it was merged already, it would count
     twice in the scores.
     """
-    if manifest.kind is not CheckpointKind.LOCAL or not Path(request.reference).is_dir():
+    if files is None:
         return manifest
-    from headscope.checkpoints import edit_notice, labels_notice, open_sidecar
+    from headscope.checkpoints import edit_notice, labels_notice
     from headscope.checkpoints.contents.adapter import ADAPTER_CONFIG
 
-    files = open_sidecar(request.location)
-    found = (edit_notice(files, manifest), labels_notice(files, manifest.config)) if files is not None else ()
-    gaps = [_ADAPTER_BESIDE] if files is not None and files.has(ADAPTER_CONFIG) and manifest.tensors else []
+    found = (edit_notice(files, manifest), labels_notice(files, manifest.config))
+    gaps = [_ADAPTER_BESIDE] if files.has(ADAPTER_CONFIG) and manifest.tensors else []
     notices = (*manifest.notices, *filter(None, found))
     return replace(manifest, notices=notices, gaps=(*manifest.gaps, *gaps))
 
@@ -133,7 +135,7 @@ _ADAPTER_BESIDE = Gap(
 )
 
 
-def _with_extra_files(request: Request, manifest: CheckpointManifest) -> CheckpointManifest:
+def _with_extra_files(request: Request, manifest: CheckpointManifest, files: FileReader | None) -> CheckpointManifest:
     """Adds the tensors of the files that the configuration's class names beside the weights.
 
     Only a folder with further safetensors files is looked at, so Transformers is imported for few.
@@ -143,12 +145,12 @@ def _with_extra_files(request: Request, manifest: CheckpointManifest) -> Checkpo
     from headscope.upstream.sources import extra_files_of, has_extra_files
 
     model_type, is_hub = manifest.config.get("model_type"), manifest.kind is CheckpointKind.HUB
-    is_folder = manifest.kind is CheckpointKind.LOCAL and not Path(request.reference).is_file()
-    if manifest.format is not WeightsFormat.SAFETENSORS or manifest.adapter is not None or not (is_hub or is_folder):
+    if manifest.format is not WeightsFormat.SAFETENSORS or manifest.adapter is not None or not (is_hub or files):
         return manifest
     if not isinstance(model_type, str) or (is_hub and not has_extra_files(model_type)):  # a listing costs a request
         return manifest
-    sidecar = open_sidecar(replace(request.location, revision=manifest.revision, commit=manifest.commit))
+    at_commit = replace(request.location, revision=manifest.revision, commit=manifest.commit)
+    sidecar = files or open_sidecar(at_commit)
     known = {file.name for file in manifest.files}
     others = {name for name in sidecar.names() if name.endswith(".safetensors")} - known if sidecar is not None else ()
     named = request.model_class or (DECISION_CLASS if manifest.decision is not None else None)
@@ -159,16 +161,15 @@ def _with_extra_files(request: Request, manifest: CheckpointManifest) -> Checkpo
     return manifest
 
 
-def _with_decision(request: Request, manifest: CheckpointManifest) -> CheckpointManifest:
+def _with_decision(request: Request, manifest: CheckpointManifest, files: FileReader | None) -> CheckpointManifest:
     """Adds the head of a decision model to the manifest of a folder, if its files say that it is one."""
-    from headscope.checkpoints import open_sidecar, read_decision_head, refuse_decision_files
+    from headscope.checkpoints import read_decision_head, refuse_decision_files
     from headscope.checkpoints.contents.adapter import ADAPTER_CONFIG
 
-    if manifest.kind is not CheckpointKind.LOCAL or not Path(request.reference).is_dir():
+    if files is None:
         return manifest
-    files = open_sidecar(request.location)
-    found = read_decision_head(files, manifest.config) if files is not None else None
-    if found is None and files is not None and not _names_its_head(request):
+    found = read_decision_head(files, manifest.config)
+    if found is None and not _names_its_head(request):
         refuse_decision_files(files, manifest.config)
     if found is None:
         return manifest
@@ -191,14 +192,14 @@ def _names_its_head(request: Request) -> bool:
     return any((*asked, request.labels))
 
 
-def _with_value_head(request: Request, manifest: CheckpointManifest) -> CheckpointManifest:
+def _with_value_head(request: Request, manifest: CheckpointManifest, files: FileReader | None) -> CheckpointManifest:
     """Adds the tensors of a value head beside the weights or the adapter of a folder."""
     from headscope.checkpoints import VALUE_HEAD_FILES, open_sidecar, with_weight_file
 
     place = request.location if request.adapter is None else Location(request.adapter)
     if manifest.kind not in (CheckpointKind.LOCAL, CheckpointKind.ADAPTER) or not Path(place.reference).is_dir():
         return manifest
-    sidecar = open_sidecar(place)
+    sidecar = files if files is not None and request.adapter is None else open_sidecar(place)
     name = next((name for name in VALUE_HEAD_FILES if sidecar is not None and sidecar.has(name)), "")
     if sidecar is None or not name or any(file.name == name for file in manifest.files):
         return manifest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from headscope.facts.stored.weights import NEW_AT_LOAD
 
 if TYPE_CHECKING:
     from headscope.examination.base.request import Request
-    from headscope.examination.checkpoint.examining import Examined
+    from headscope.examination.checkpoint.examining import Checkpoint
 
 
 _UNREAD = "`headscope check` reads it"
@@ -23,25 +24,25 @@ UNREAD_NUMBERS = Gap("numbers", _UNREAD)
 """For what reads no more of a checkpoint than its head."""
 
 
-def with_findings(examined: Examined, request: Request) -> Report:
+def with_findings(checkpoint: Checkpoint) -> Report:
     """Adds the findings to the report, for what the model can be used for next: `likely_profile`."""
-    report = examined.report
+    report = checkpoint.report
     if report.checkpoint.kind is CheckpointKind.CLASS:
         return report  # the rules are on checkpoints
     profile = likely_profile(report)
-    found = findings_of(report, profile, examined.manifest.config, examined.built, request)
+    found = findings_of(report, profile, checkpoint.manifest.config, checkpoint.built, checkpoint.request)
     return replace(report, findings=found, profile=profile)
 
 
 def findings_of(
-    report: Report, profile: Profile, config: dict[str, Any], built: BuiltFacts, request: Request | None = None
+    report: Report, profile: Profile, config: Mapping[str, Any], built: BuiltFacts, request: Request | None = None
 ) -> tuple[Finding, ...]:
     """Runs the rules that need no more than the report and its configuration."""
     return judge(subject_of(report, profile, config, built, request), select()).findings
 
 
 def subject_of(
-    report: Report, profile: Profile, config: dict[str, Any], built: BuiltFacts, request: Request | None = None
+    report: Report, profile: Profile, config: Mapping[str, Any], built: BuiltFacts, request: Request | None = None
 ) -> Subject:
     """Builds the subject of the rules from a report and its configuration."""
     return Subject(

@@ -17,6 +17,7 @@ from headscope.examination.base.token_rows import tokens_of
 from headscope.examination.base.unseen_settings import without_idle_tensors
 from headscope.facts import AdapterFault, AdapterFaultKind, CheckpointKind, CheckpointManifest, ParameterStatus
 from headscope.facts.exports.export import Inventoried, WeightInventory, contents_of
+from headscope.facts.stored.checkpoint import own_config
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -72,7 +73,7 @@ def _with_adapter(
         is_free = not (given or request.task or request.model_class)
         # PEFT loads the layers of a language model's adapter into a classifier only without a task.
         is_other = bool(own) and choice.adapter.get("task_type") != adapter.config.get("task_type")
-        plain = replace(adapter, parsed_config={**adapter.config, "task_type": None}) if is_other else adapter
+        plain = replace(adapter, config={**adapter.config, "task_type": None}) if is_other else adapter
         return choice, with_adapter(loaded, plain, own=(adapter, choice.config) if own and is_free else None)
     reshaped = {item.parameter for item in named.diff.mismatched} if named is not None else set[str]()
     is_stored = any(item.status is ParameterStatus.LOADED and item.name in reshaped for item in loaded.diff.parameters)
@@ -129,7 +130,7 @@ def choose_class(request: Request, manifest: CheckpointManifest) -> Choice:
         head = score_head_of(request, manifest) if chain is None and task is None else None
         decision = decision_of(request, manifest)
         wish = ModelRequest(request.num_labels, request.labels, task, named, code, rows, keys, chain, head, decision)
-        choice = choose(manifest.config, wish)
+        choice = choose(own_config(manifest.config), wish)
     if manifest.adapter is None:
         return choice
     from headscope.model.loading.adapters import as_classifier

@@ -175,7 +175,7 @@ def by_layer(tensors: Iterable[Any]) -> list[Any]:
     return sorted(tensors, key=lambda item: in_layer_order(item.key))
 
 
-def symbols_of_config(entry: Mapping[str, Any], config: dict[str, Any]) -> dict[str, Any] | None:
+def symbols_of_config(entry: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any] | None:
     """Reads the numbers of a configuration that fits the rules of an entry; None for another."""
     if any(name.startswith("__") for name in config) or not config.keys().isdisjoint(
         (*entry["absent"], *shipped(SOURCES)["reserved"])

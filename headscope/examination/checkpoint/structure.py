@@ -49,7 +49,7 @@ class Structure:
 def structure_of(manifest: CheckpointManifest, request: Request, *parts: object) -> Structure:
     """Computes the structure of a checkpoint and a request; `parts` are what else the report depends on."""
     asked = (request.num_labels, request.labels, request.task, request.model_class)
-    config = manifest.config
+    config = dict(manifest.config)
     has_numbers = "label2id" in config
     labels = None if request.num_labels is not None or request.labels else plain_labels(config)
     if isinstance(config.get(_VERSION), str):

@@ -9,10 +9,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headscope.examination.base.request import Request
-from headscope.examination.checkpoint.examining import Examined
-from headscope.examination.checkpoint.loading import choose_class
-from headscope.examination.evidence.stored_tensors import StoredFiles, open_stored_files
+from headscope.examination.checkpoint.examining import Checkpoint
+from headscope.examination.checkpoint.stored_tensors import StoredFiles
 from headscope.facts import Gap, ParameterStatus, Report
 from headscope.facts.results.check import BaseNumbers
 from headscope.facts.stored.unplaced import of_any_layer
@@ -41,34 +39,33 @@ class _Extremes:
         return not (-largest <= self.low and self.high <= largest)
 
 
-def read_base_numbers(examined: Examined, request: Request) -> BaseNumbers | Gap:
+def read_base_numbers(checkpoint: Checkpoint) -> BaseNumbers | Gap:
     """Reads the numbers outside the head, or says why there are none to read.
 
     Raises a HeadscopeError for a broken file.
     """
-    wanted = _tensors_outside_head(examined.report, stored=True)
+    wanted = _tensors_outside_head(checkpoint.report, stored=True)
     dtypes = {name: dtype for name, dtype, _ in wanted.values()}
     found: dict[str, _Extremes] = {}
-    for place in open_stored_files(request, examined.manifest):
+    for place in checkpoint.stored_files:
         if not place.sidecar.reads_cheaply:
             return Gap("numbers", "headscope reads them only from files on this machine")
-        is_adapter = place.manifest is examined.manifest.adapter
+        is_adapter = place.manifest is checkpoint.manifest.adapter
         if is_adapter:
             dtypes |= {header.key: header.dtype for header in place.manifest.tensors}
         found |= _read_place(place, wanted, is_adapter=is_adapter)
     if not found:
         return Gap("numbers", "the checkpoint holds no numbers of a base model")
-    choice = examined.choice or choose_class(request, examined.manifest)
-    judged = _judge_extremes(found, dtypes, wanted, partial(_silences_model, choice))
-    return replace(judged, whole=tuple(_whole_numbers(examined, wanted)))
+    judged = _judge_extremes(found, dtypes, wanted, partial(_silences_model, checkpoint.choice))
+    return replace(judged, whole=tuple(_whole_numbers(checkpoint, wanted)))
 
 
-def _whole_numbers(examined: Examined, wanted: Mapping[str, tuple[str, str, int]]) -> Iterator[tuple[str, str]]:
+def _whole_numbers(checkpoint: Checkpoint, wanted: Mapping[str, tuple[str, str, int]]) -> Iterator[tuple[str, str]]:
     """Finds parameters stored as whole numbers and loaded as floats without a scale, each with its dtype."""
-    if examined.report.model.quantization is not None:
+    if checkpoint.report.model.quantization is not None:
         return
-    parameters = {item.name for item in examined.report.weights.parameters if not item.is_buffer}
-    for header in examined.manifest.tensors:
+    parameters = {item.name for item in checkpoint.report.weights.parameters if not item.is_buffer}
+    for header in checkpoint.manifest.tensors:
         name = wanted[header.key][0] if header.key in wanted else ""
         if name in parameters and header.dtype.startswith(_WHOLE_NUMBERS):
             yield name, header.dtype

@@ -11,7 +11,6 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from headscope.errors import Unsupported
-from headscope.examination.checkpoint.loading import choose_class
 from headscope.examination.evidence.reference_scores import TextScorer, check_scores_texts
 from headscope.facts import PoolingKind, Task
 from headscope.facts.results.engines import EngineHead
@@ -31,8 +30,7 @@ from headscope.serving.running.outcome import (
 from headscope.serving.running.process import EngineAnswer, EngineInput, InputBatch, run_engine
 
 if TYPE_CHECKING:
-    from headscope.examination.base.request import Request
-    from headscope.examination.checkpoint.examining import Examined
+    from headscope.examination.checkpoint.examining import Checkpoint
     from headscope.model.classes.random_copy import RandomCopy
 
 _LENGTHS = (1, 3, 2, 5, 9, 4, 7, 14, 6, 11, 20, 8)
@@ -68,7 +66,7 @@ class EngineTrial:
 
 
 @contextmanager
-def engine_trial(examined: Examined, request: Request) -> Iterator[EngineTrial]:
+def engine_trial(checkpoint: Checkpoint) -> Iterator[EngineTrial]:
     """Makes the random copy, the inputs and the expected scores that engines are compared with.
 
     The folder exists as long as the context is open. Raises Unsupported if the model scores neither texts nor their
@@ -76,9 +74,9 @@ def engine_trial(examined: Examined, request: Request) -> Iterator[EngineTrial]:
     """
     from headscope.model.classes.random_copy import save_random_copy
 
-    check_scores_texts(examined, or_tokens=True)
-    report = examined.report
-    choice = examined.choice or choose_class(request, examined.manifest)
+    check_scores_texts(checkpoint, or_tokens=True)
+    report = checkpoint.report
+    choice = checkpoint.choice
     reads_end = report.head is not None and report.head.pooling.kind in {
         PoolingKind.LAST_TOKEN,
         PoolingKind.LAST_NON_PAD_TOKEN,

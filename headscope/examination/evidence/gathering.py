@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headscope.errors import HeadscopeError, Unsupported
 from headscope.examination.base.cache import open_cache, state_of
-from headscope.examination.base.request import Request
-from headscope.examination.checkpoint.examining import Examined
+from headscope.examination.checkpoint.examining import Checkpoint
 from headscope.examination.checkpoint.findings import UNREAD_NUMBERS, UNREAD_TOKENIZER, subject_of
-from headscope.examination.evidence.stored_tensors import StoredFiles, open_stored_files
+from headscope.examination.checkpoint.reading import Reading
+from headscope.examination.checkpoint.stored_tensors import StoredFiles
 from headscope.examination.evidence.tokenizer import read_tokenizer, with_effects
 from headscope.facts import Carried, Gap, HeadParameter, ParameterOrigin, ParameterStatus, Profile, Report, TensorHeader
 from headscope.facts.results.check import BaseNumbers, HeadTrial, RuleEvidence, Subject, TensorValues
 from headscope.facts.results.health import HeadHealth
+from headscope.facts.stored.tokenizer import TokenizerFacts
 
 if TYPE_CHECKING:
     import torch
@@ -31,20 +32,21 @@ _BYTES_A_NUMBER = 4
 
 
 def gather(
-    examined: Examined, request: Request, profile: Profile, *, reads_tokenizer: bool = True, reads_numbers: bool = True
+    checkpoint: Checkpoint, profile: Profile, *, reads_tokenizer: bool = True, reads_numbers: bool = True
 ) -> Subject:
     """Gathers what the rules look at, for a checkpoint that was examined: its head, and as much more as requested."""
-    evidence = _read_evidence(examined, request, reads_tokenizer=reads_tokenizer)
+    evidence = _read_evidence(checkpoint, reads_tokenizer=reads_tokenizer)
     try:
-        numbers = _read_numbers(examined, request, profile) if reads_numbers else UNREAD_NUMBERS
+        numbers = _read_numbers(checkpoint, profile) if reads_numbers else UNREAD_NUMBERS
     except HeadscopeError as err:
         numbers = Gap("numbers", f"they could not be read: {err.message}")
         evidence = replace(evidence, unknown=(*evidence.unknown, numbers))
     else:
         if isinstance(numbers, Gap):
             evidence = replace(evidence, inapplicable=(*evidence.inapplicable, numbers))
+    checkpoint.release()
     return replace(
-        subject_of(examined.report, profile, examined.manifest.config, examined.built, request),
+        subject_of(checkpoint.report, profile, checkpoint.manifest.config, checkpoint.built, checkpoint.request),
         tokenizer=evidence.tokenizer,
         values=evidence.values,
         unknown=evidence.unknown,
@@ -55,69 +57,67 @@ def gather(
     )
 
 
-def _read_numbers(examined: Examined, request: Request, profile: Profile) -> BaseNumbers | Gap:
+def _read_numbers(checkpoint: Checkpoint, profile: Profile) -> BaseNumbers | Gap:
     """Reads the base model's numbers: from the cache, if no file has changed."""
     from headscope.examination.evidence.base_numbers import NOT_IN_TRAINING, read_base_numbers
 
     if profile is Profile.TRAINING:
         return Gap("numbers", NOT_IN_TRAINING)
-    if request.no_numbers:
+    if checkpoint.request.no_numbers:
         return Gap("numbers", "--no-numbers leaves them out")
-    cache = open_cache(request.cache and bool(examined.key))
-    key = f"{examined.key}{state_of_files(examined, request)}-base" if cache.is_open else ""
+    cache = open_cache(checkpoint.request.cache and bool(checkpoint.key))
+    key = f"{checkpoint.key}{state_of_files(checkpoint)}-base" if cache.is_open else ""
     known = cache.load(BaseNumbers, key)
     if known is not None:
         return known
-    found = read_base_numbers(examined, request)
+    found = read_base_numbers(checkpoint)
     if isinstance(found, BaseNumbers):
         cache.save(key, found)
     return found
 
 
-def _read_evidence(examined: Examined, request: Request, *, reads_tokenizer: bool) -> RuleEvidence:
+def _read_evidence(checkpoint: Checkpoint, *, reads_tokenizer: bool) -> RuleEvidence:
     """Reads what is beside the report: from the cache, if no file has changed."""
-    cache = open_cache(request.cache and bool(examined.key) and reads_tokenizer)
-    key = f"{examined.key}{state_of_files(examined, request)}" if cache.is_open else ""
+    cache = open_cache(checkpoint.request.cache and bool(checkpoint.key) and reads_tokenizer)
+    key = f"{checkpoint.key}{state_of_files(checkpoint)}" if cache.is_open else ""
     known = cache.load(RuleEvidence, key)
     if known is not None:
         return known
-    unknown: list[Gap] = []
-    inapplicable: list[Gap] = []
-    tokenizer = None
+    tokenizer: Reading[TokenizerFacts] = Reading(inapplicable=(UNREAD_TOKENIZER,))
     if reads_tokenizer:
-        tokenizer = read_tokenizer(examined.report, examined.manifest, request, unknown, inapplicable)
-        tokenizer = tokenizer and with_effects(tokenizer, examined.built, examined.manifest, request)
-    else:
-        inapplicable.append(UNREAD_TOKENIZER)
-    stored = _stored_head(examined, request, unknown, inapplicable)
+        tokenizer = read_tokenizer(checkpoint, checkpoint.report)
+    facts = tokenizer.found and with_effects(tokenizer.found, checkpoint.built, checkpoint)
+    head = _read_stored_head(checkpoint)
     evidence = RuleEvidence(
-        tokenizer=tokenizer,
-        values=stored.values if stored else None,
-        unknown=tuple(unknown),
-        inapplicable=tuple(inapplicable),
-        health=_health_of_stored(examined, stored.stored) if stored else None,
-        trial=_try_stored_head(examined, stored) if stored else None,
+        tokenizer=facts,
+        values=head.found.values if head.found else None,
+        unknown=(*tokenizer.unknown, *head.unknown),
+        inapplicable=(*tokenizer.inapplicable, *head.inapplicable),
+        health=_health_of_stored(checkpoint, head.found.stored) if head.found else None,
+        trial=_try_stored_head(checkpoint, head.found) if head.found else None,
     )
-    if not unknown:
+    if not evidence.unknown:
         # What could not be read, say for a network error, may be readable the next time.
         cache.save(key, evidence)
     return evidence
 
 
-def _health_of_stored(examined: Examined, stored: Mapping[str, torch.Tensor]) -> HeadHealth:
+def _health_of_stored(checkpoint: Checkpoint, stored: Mapping[str, torch.Tensor]) -> HeadHealth:
     """Judges the numbers of the classifier, of those that were read anyway."""
     from headscope.examination.evidence.health import health_of_tensors
 
     floats = {name: item for name, item in stored.items() if item.is_floating_point()}
-    return health_of_tensors(examined.report, floats, examined.built.initial, "its numbers are not floats, or not read")
+    return health_of_tensors(
+        checkpoint.report, floats, checkpoint.built.initial, "its numbers are not floats, or not read"
+    )
 
 
-def _try_stored_head(examined: Examined, stored: _StoredHead) -> HeadTrial:
+def _try_stored_head(checkpoint: Checkpoint, stored: _StoredHead) -> HeadTrial:
     """Tries the head with its stored numbers."""
     from headscope.examination.evidence.head_trial import try_head
 
-    program = examined.program()
-    model = examined.report.model
+    program = checkpoint.program
+    model = checkpoint.report.model
     found = HeadTrial("the head path is not known")
     if program is not None:
         found = try_head(program, stored.loaded, model.task, model.problem_type)
@@ -125,12 +125,12 @@ def _try_stored_head(examined: Examined, stored: _StoredHead) -> HeadTrial:
     return replace(found, unread=stored.unread, bytes_read=size, requests=stored.requests)
 
 
-def state_of_files(examined: Examined, request: Request) -> str:
+def state_of_files(checkpoint: Checkpoint) -> str:
     """Digests the state of the weight files and of those beside them, so that a change shows."""
     from headscope.checkpoints import files_beside
 
     try:
-        places = open_stored_files(request, examined.manifest)
+        places = checkpoint.stored_files
     except HeadscopeError:
         return ""
     found = [state_of(files_beside(place.sidecar, [file.name for file in place.manifest.files])) for place in places]
@@ -151,41 +151,35 @@ class _StoredHead:
     requests: int
 
 
-def loaded_head(examined: Examined, request: Request) -> Mapping[str, torch.Tensor]:
+def loaded_head(checkpoint: Checkpoint) -> Mapping[str, torch.Tensor]:
     """Reads the head's parameters as the loader gives them, by name; leaves out those that can't be read.
 
     Raises Unsupported if none can be read.
     """
-    unknown: list[Gap] = []
-    inapplicable: list[Gap] = []
-    found = _stored_head(examined, request, unknown, inapplicable)
-    if found is None:
-        raise Unsupported(f"the numbers of the head: {(unknown + inapplicable)[0].reason}", "")
-    return found.loaded
+    head = _read_stored_head(checkpoint)
+    if head.found is None:
+        raise Unsupported(f"the numbers of the head: {(*head.unknown, *head.inapplicable)[0].reason}", "")
+    return head.found.loaded
 
 
-def _stored_head(
-    examined: Examined, request: Request, unknown: list[Gap], inapplicable: list[Gap]
-) -> _StoredHead | None:
-    """Reads the numbers of the head; adds to one of the lists why there are none."""
-    report = examined.report
+def _read_stored_head(checkpoint: Checkpoint) -> Reading[_StoredHead]:
+    """Reads the numbers of the head."""
+    report = checkpoint.report
     given = list(_tensors_given(report))
     if not given:
-        inapplicable.append(Gap("values", "the checkpoint gives no weight of the head"))
-        return None
+        return Reading(inapplicable=(Gap("values", "the checkpoint gives no weight of the head"),))
     unread = {item.name: _why_not_as_stored(item, source) for item, source in given}
     wanted = [(item, source) for item, source in given if not unread[item.name]]
     found: dict[str, torch.Tensor] = {}
     try:
-        opened = open_stored_files(request, examined.manifest)
+        opened = checkpoint.stored_files
+        asked_before = _requests_to(opened)
         for place in opened:
             found |= _read_place(place, wanted, report, unread)
     except HeadscopeError as err:
-        unknown.append(Gap("values", f"they could not be read: {err.message}"))
-        return None
+        return Reading(unknown=(Gap("values", f"they could not be read: {err.message}"),))
     if not opened:
-        inapplicable.append(Gap("values", "snapshots contain no weights"))
-        return None
+        return Reading(inapplicable=(Gap("values", "snapshots contain no weights"),))
 
     import torch
 
@@ -194,7 +188,12 @@ def _stored_head(
     lost = (unread[item.name] or f"{item.name} was not found" for item, _ in given if item.name not in found)
     loaded = {item.name: found[item.name].to(getattr(torch, item.dtype)) for item, _ in given if item.name in found}
     values = (values_of(name, tensor, found[name].dtype) for name, tensor in loaded.items())
-    return _StoredHead(tuple(values), loaded, found, tuple(lost), sum(sum(place.sidecar.asked) for place in opened))
+    return Reading(_StoredHead(tuple(values), loaded, found, tuple(lost), _requests_to(opened) - asked_before))
+
+
+def _requests_to(places: Iterable[StoredFiles]) -> int:
+    """Counts the requests that were made to places so far."""
+    return sum(sum(place.sidecar.asked) for place in places)
 
 
 def _tensors_given(report: Report) -> Iterator[tuple[HeadParameter, HeadParameter | ParameterOrigin]]:

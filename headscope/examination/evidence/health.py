@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headscope.checks.health import judge_numbers, not_determined
 from headscope.errors import HeadscopeError
-from headscope.examination.evidence.stored_tensors import StoredFiles, open_stored_files
+from headscope.examination.checkpoint.stored_tensors import StoredFiles
 from headscope.facts import Carried, GapTopic, HeadParameter, ParameterStatus, PoolingKind, Report, Task, TensorHeader
 from headscope.facts.counting import counted
 from headscope.facts.heads.head import classifier_weight
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from headscope.examination.base.request import Request
-    from headscope.examination.checkpoint.examining import Examined
+    from headscope.examination.checkpoint.examining import Checkpoint
 
 _LOCAL_BYTES = 64_000_000
 _REMOTE_BYTES = 4_000_000
@@ -31,21 +30,21 @@ _LARGEST_SIDE = 2_048
 _OPERATIONS = ("linear", "conv1d", "conv2d")
 
 
-def health_of_checkpoint(examined: Examined, request: Request) -> HeadHealth:
+def health_of_checkpoint(checkpoint: Checkpoint) -> HeadHealth:
     """Judges the stored numbers of the classifier. Reads only its weight and bias, by their ranges."""
-    report = examined.report
+    report = checkpoint.report
     known = _without_numbers(report, is_loaded=True)
     if isinstance(known, HeadHealth):
         return known
     weight, bias = known
     try:
-        places = open_stored_files(request, examined.manifest)
+        places = checkpoint.stored_files
         found, why, read = _read_stored(places, [item for item in (weight, bias) if item is not None])
     except HeadscopeError as err:
         return not_determined(weight.name, f"its numbers could not be read: {err.message}")
     if weight.name not in found:
         return not_determined(weight.name, why or "snapshots contain no weights")
-    return replace(_judge_measured(report, weight, bias, found, examined.built.initial), bytes_read=read)
+    return replace(_judge_measured(report, weight, bias, found, checkpoint.built.initial), bytes_read=read)
 
 
 def health_of_tensors(
@@ -165,7 +164,9 @@ def _format_shape(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape)) or "another shape"
 
 
-def _read_stored(places: list[StoredFiles], wanted: list[HeadParameter]) -> tuple[Mapping[str, torch.Tensor], str, int]:
+def _read_stored(
+    places: Sequence[StoredFiles], wanted: list[HeadParameter]
+) -> tuple[Mapping[str, torch.Tensor], str, int]:
     """Reads tensors by their names; also says why one could not be read, and how many bytes they took."""
     found: dict[str, torch.Tensor] = {}
     reasons: list[str] = []

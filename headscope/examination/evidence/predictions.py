@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.checks.labeled.label_classes import has_ids, is_regression
 from headscope.errors import Unsupported
-from headscope.examination.base.reading import WITHOUT_WEIGHTS, loadable
-from headscope.examination.base.request import Progress, Request
-from headscope.examination.checkpoint.loading import choose_class
+from headscope.examination.base.reading import WITHOUT_WEIGHTS
+from headscope.examination.base.request import Progress
 from headscope.examination.evidence.labeled import Labeled
 from headscope.facts import Gap, ModelFacts, Task
 from headscope.facts.results.labeled import DataFacts, LabelKind, Order, Pairing, Predictions
@@ -18,7 +17,7 @@ from headscope.facts.results.report import find_missing
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headscope.examination.checkpoint.examining import Examined
+    from headscope.examination.checkpoint.examining import Checkpoint
     from headscope.labeled import Sampled
 
 _SURE = 0.001
@@ -39,13 +38,11 @@ trained leans to some class for each text, but not by much."""
 _MORE = "give more rows (--predict)"
 
 
-def predict_sample(
-    examined: Examined, request: Request, labeled: Labeled, progress: Progress | None
-) -> Predictions | Gap:
+def predict_sample(checkpoint: Checkpoint, labeled: Labeled, progress: Progress | None) -> Predictions | Gap:
     """Predicts a sample of the rows, and judges which order of the classes the predictions fit."""
-    report, data = examined.report, labeled.facts
+    report, data = checkpoint.report, labeled.facts
     model = report.model
-    reason = _why_unsuited(examined, data, model)
+    reason = _why_unsuited(checkpoint, data, model)
     if reason:
         return Gap("predictions", reason)
     from headscope.labeled import open_labeled, sample_rows
@@ -54,7 +51,7 @@ def predict_sample(
     source = open_labeled(wanted.file, wanted.split, wanted.label_columns).source
     rows = sample_rows(source, data, wanted.predict or 0)
     (progress or (lambda sentence: None))(f"predicting {len(rows)} rows on {wanted.device}")
-    scores = _predict_scores(examined, request, wanted.device, rows)
+    scores = _predict_scores(checkpoint, wanted.device, rows)
     if scores.dim() != 2 or scores.shape[1] != model.num_labels:  # a row for each text
         reason = f"the model gives scores of the shape {tuple(scores.shape)}"
         return Predictions(len(rows), wanted.device, Order.NOT_DETERMINED, reason)
@@ -64,13 +61,13 @@ def predict_sample(
     return replace(found, device=wanted.device)
 
 
-def _why_unsuited(examined: Examined, data: DataFacts, model: ModelFacts) -> str:
+def _why_unsuited(checkpoint: Checkpoint, data: DataFacts, model: ModelFacts) -> str:
     """Says why predictions would show nothing; "" if they do."""
     if model.task is not Task.SEQUENCE_CLASSIFICATION:
         return f"headscope predicts labels of whole texts, and the task is {model.task.value}"
-    if examined.choice is not None and examined.choice.rows:
+    if checkpoint.choice.rows:
         return "the scores are those of tokens of a language model"
-    missing = find_missing(examined.report)
+    missing = find_missing(checkpoint.report)
     if missing.head or missing.elsewhere:
         return "weights that the scores depend on are newly initialized, so the predictions are random"
     return _why_labels_unsuited(data, model)
@@ -97,18 +94,17 @@ def _has_order(data: DataFacts) -> bool:
     return any(item.model_class is not None for item in data.classes)
 
 
-def _predict_scores(examined: Examined, request: Request, device: str, rows: Sequence[Sampled]) -> Any:
+def _predict_scores(checkpoint: Checkpoint, device: str, rows: Sequence[Sampled]) -> Any:
     from headscope.model.loading.inference import check_device, predict_texts
 
-    manifest = examined.manifest
+    manifest = checkpoint.manifest
     if manifest.kind in WITHOUT_WEIGHTS:
         raise Unsupported(
-            f"{request.reference} is {WITHOUT_WEIGHTS[manifest.kind]}, so headscope can't predict with it",
+            f"{checkpoint.request.reference} is {WITHOUT_WEIGHTS[manifest.kind]}, so headscope can't predict with it",
             "give the folder or the Hub ID of a whole checkpoint, or leave out --predict",
         )
     where = check_device(device)
-    choice = examined.choice or choose_class(request, manifest)
-    return predict_texts(choice, loadable(request, manifest), where, [row.texts for row in rows])
+    return predict_texts(checkpoint.choice, checkpoint.location, where, [row.texts for row in rows])
 
 
 def _judge_scores(rows: Sequence[Sampled], scores: Any, data: DataFacts, model: ModelFacts) -> Predictions:

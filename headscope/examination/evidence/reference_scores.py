@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscope.errors import Unsupported
-from headscope.examination.base.reading import WITHOUT_WEIGHTS, loadable
-from headscope.examination.checkpoint.loading import choose_class
+from headscope.examination.base.reading import WITHOUT_WEIGHTS
 from headscope.facts import Task
 from headscope.facts.results.report import find_missing
 from headscope.facts.results.served import AS_IT_IS
@@ -24,9 +23,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
-    from headscope.examination.base.request import Request
-    from headscope.examination.checkpoint.examining import Examined
-    from headscope.facts import CheckpointManifest
+    from headscope.examination.checkpoint.examining import Checkpoint
     from headscope.model.classes.model_request import Choice
     from headscope.serving.explaining import Scores
 
@@ -39,15 +36,15 @@ _TOKENS_AT_ONCE = 2048
 """Tokens of a batch whose operations are all recorded: about 1 GB for a base model of twelve layers."""
 
 
-def check_comparable(examined: Examined, reference: str) -> None:
+def check_comparable(checkpoint: Checkpoint) -> None:
     """Raises Unsupported if a checkpoint has no scores to compare with."""
-    report, manifest = examined.report, examined.manifest
+    report, manifest, reference = checkpoint.report, checkpoint.manifest, checkpoint.request.reference
     if manifest.kind in WITHOUT_WEIGHTS:
         raise Unsupported(
             f"{reference} is {WITHOUT_WEIGHTS[manifest.kind]}, so it gives no scores to compare with",
             "give the folder or the Hub ID of a whole checkpoint",
         )
-    check_scores_texts(examined)
+    check_scores_texts(checkpoint)
     missing = find_missing(report)
     if missing.head or missing.elsewhere:
         raise Unsupported(
@@ -56,11 +53,11 @@ def check_comparable(examined: Examined, reference: str) -> None:
         )
 
 
-def check_scores_texts(examined: Examined, *, or_tokens: bool = False) -> None:
+def check_scores_texts(checkpoint: Checkpoint, *, or_tokens: bool = False) -> None:
     """Raises Unsupported for a model whose scores are not those of whole texts, or of each token."""
-    model = examined.report.model
+    model = checkpoint.report.model
     tasks = {Task.SEQUENCE_CLASSIFICATION, *((Task.TOKEN_CLASSIFICATION,) if or_tokens else ())}
-    if model.task not in tasks or (examined.choice is not None and examined.choice.rows):
+    if model.task not in tasks or checkpoint.choice.rows:
         what = "texts or of tokens" if or_tokens else "whole texts"
         raise Unsupported(
             f"headscope compares scores of {what}, and {model.class_name} gives none",
@@ -68,12 +65,12 @@ def check_scores_texts(examined: Examined, *, or_tokens: bool = False) -> None:
         )
 
 
-def local_folder(request: Request, manifest: CheckpointManifest) -> Path:
+def local_folder(checkpoint: Checkpoint) -> Path:
     """Gives the checkpoint's folder on this machine for an engine. Raises Unsupported if there is none."""
-    folder = Path(loadable(request, manifest).reference)
-    if not folder.is_dir() or request.location.subfolder:
+    folder = Path(checkpoint.location.reference)
+    if not folder.is_dir() or checkpoint.request.location.subfolder:
         raise Unsupported(
-            f"{request.reference} is not a folder on this machine, and engines are run on a folder",
+            f"{checkpoint.request.reference} is not a folder on this machine, and engines are run on a folder",
             "download it with `hf download` and give the folder",
         )
     return folder
@@ -90,14 +87,13 @@ class TextScorer:
     batch_size: int
 
     @classmethod
-    def load(cls, examined: Examined, request: Request, batch_size: int) -> TextScorer:
+    def load(cls, checkpoint: Checkpoint, batch_size: int) -> TextScorer:
         """Loads model and tokenizer. Raises Unsupported if one of them cannot be loaded."""
         import torch
 
         from headscope.model.loading.inference import limit_length, load_model, open_tokenizer
 
-        choice = examined.choice or choose_class(request, examined.manifest)
-        place = loadable(request, examined.manifest)
+        choice, place = checkpoint.choice, checkpoint.location
         tokenizer = open_tokenizer(place)
         tokenizer.padding_side = "right"
         model = load_model(choice, place, torch.device("cpu"), torch.float32)

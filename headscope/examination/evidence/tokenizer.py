@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.errors import HeadscopeError, NotFound
 from headscope.examination.base.configuration import ROLES
-from headscope.examination.base.request import Request
-from headscope.examination.evidence.stored_tensors import open_stored_files
+from headscope.examination.checkpoint.reading import Reading
 from headscope.facts import CheckpointManifest, Gap, Report
 from headscope.facts.heads.tasks import TEXT_TASKS
 from headscope.facts.results.check import BuiltFacts
@@ -18,6 +17,7 @@ from headscope.facts.stored.tokenizer import FileContradiction, IdEffect, TokenI
 if TYPE_CHECKING:
     from headscope.checkpoints import FileReader, TokenIds
     from headscope.checkpoints.contents.weights import FileStorage
+    from headscope.examination.checkpoint.examining import Checkpoint
 
 _NO_LIMIT = 10**9
 """A `model_max_length` of this or more is Transformers' way to say that there is none."""
@@ -28,39 +28,33 @@ _SHOWN = 80
 TOKEN_IDS = "token ids"
 
 
-def read_tokenizer(
-    report: Report, manifest: CheckpointManifest, request: Request, unknown: list[Gap], inapplicable: list[Gap]
-) -> TokenizerFacts | None:
-    """Reads the checkpoint's tokenizer files; adds to one of the lists why there is nothing to read."""
+def read_tokenizer(checkpoint: Checkpoint, report: Report) -> Reading[TokenizerFacts]:
+    """Reads the checkpoint's tokenizer files, for a model of which a report tells."""
     if report.model.task not in TEXT_TASKS:
-        inapplicable.append(Gap("tokenizer", "the model reads no text"))
-        return None
+        return Reading(inapplicable=(Gap("tokenizer", "the model reads no text"),))
     from headscope.checkpoints import read_tokenizer_settings
 
     try:
-        opened = open_stored_files(request, manifest)
+        opened = checkpoint.stored_files
         read = ((place.sidecar, read_tokenizer_settings(place.sidecar)) for place in opened)
         found = next(((sidecar, settings) for sidecar, settings in read if settings is not None), None)
     except HeadscopeError as err:
-        unknown.append(Gap("tokenizer", f"its settings could not be read: {err.message}"))
-        return None
+        return Reading(unknown=(Gap("tokenizer", f"its settings could not be read: {err.message}"),))
     if found is None:
         where = "the checkpoint contains no tokenizer" if opened else "snapshots contain no tokenizer"
-        inapplicable.append(Gap("tokenizer", where))
-        return None
+        return Reading(inapplicable=(Gap("tokenizer", where),))
     sidecar, settings = found
     facts = _settings_facts(settings, report.checkpoint.model_type or "")
-    is_pinned = manifest.sentence is not None and manifest.sentence.token_ids and report.head and report.head.token_rows
-    if is_pinned:
+    sentence = checkpoint.manifest.sentence
+    if sentence is not None and sentence.token_ids and report.head and report.head.token_rows:
         # sentence-transformers pads language models that score by tokens on the left.
         facts = replace(facts, padding_side="left")  # whatever its file says
     try:
-        return _with_files(facts, sidecar, settings, report.checkpoint.model_type or "")
+        return Reading(_with_files(facts, sidecar, settings, report.checkpoint.model_type or ""))
     except NotFound as err:
-        inapplicable.append(Gap(TOKEN_IDS, err.message))
+        return Reading(facts, inapplicable=(Gap(TOKEN_IDS, err.message),))
     except HeadscopeError as err:
-        unknown.append(Gap(TOKEN_IDS, err.message))
-    return facts
+        return Reading(facts, unknown=(Gap(TOKEN_IDS, err.message),))
 
 
 def _with_files(
@@ -182,18 +176,14 @@ def _two_templates(settings: Mapping[str, Any], storage: FileStorage) -> Iterato
         yield FileContradiction("the chat template", f"that in {_TEMPLATE}", f"that in {_SETTINGS}")
 
 
-def with_effects(
-    facts: TokenizerFacts, built: BuiltFacts, manifest: CheckpointManifest, request: Request
-) -> TokenizerFacts:
+def with_effects(facts: TokenizerFacts, built: BuiltFacts, checkpoint: Checkpoint) -> TokenizerFacts:
     """Adds what follows from ids and lengths on which the configuration differs; measures only these."""
-    effects = _measure_effects(facts, built, manifest, request)
-    too_long = _too_long(facts, built, manifest, request)
+    effects = _measure_effects(facts, built, checkpoint)
+    too_long = _too_long(facts, built, checkpoint)
     return replace(facts, effects=effects, too_long=too_long)
 
 
-def _measure_effects(
-    facts: TokenizerFacts, built: BuiltFacts, manifest: CheckpointManifest, request: Request
-) -> tuple[IdEffect, ...]:
+def _measure_effects(facts: TokenizerFacts, built: BuiltFacts, checkpoint: Checkpoint) -> tuple[IdEffect, ...]:
     rows = built.embedding_rows or built.vocab_size or 0
     has_template = any(item.occurs for item in facts.tokens if item.role in ("cls", "sep", "bos", "eos"))
     ids = {item.role: item.id for item in facts.tokens if item.role and item.id is not None and item.id < rows}
@@ -213,10 +203,13 @@ def _measure_effects(
     try:
         unwritten = {number for role, number in ids.items() if role not in around}
         is_word = {role: number <= last and number not in unwritten for role, number in differing.items()}
-        measured = id_effects(choose_class(request, manifest), ids, around, is_word, facts.padding_side)
+        choice = choose_class(checkpoint.request, checkpoint.manifest)
+        measured = id_effects(choice, ids, around, is_word, facts.padding_side)
     except Exception as err:  # a class that cannot be built small is not measured, and a gap reports it
         measured = dict.fromkeys(differing, (None, f"{type(err).__name__}: {err}"))
-    return tuple(IdEffect(role, at, _origin_of_id(manifest, role), *measured[role]) for role, at in differing.items())
+    return tuple(
+        IdEffect(role, at, _origin_of_id(checkpoint.manifest, role), *measured[role]) for role, at in differing.items()
+    )
 
 
 def _origin_of_id(manifest: CheckpointManifest, role: str) -> str:
@@ -225,16 +218,17 @@ def _origin_of_id(manifest: CheckpointManifest, role: str) -> str:
     return "config.json" if f"{role}_token_id" in stated else "the default of its class"
 
 
-def _too_long(facts: TokenizerFacts, built: BuiltFacts, manifest: CheckpointManifest, request: Request) -> str | None:
+def _too_long(facts: TokenizerFacts, built: BuiltFacts, checkpoint: Checkpoint) -> str | None:
     from headscope.upstream.peft import virtual_tokens_in
 
-    virtual = 0 if manifest.adapter is None else virtual_tokens_in(manifest.adapter.config)
+    adapter = checkpoint.manifest.adapter
+    virtual = 0 if adapter is None else virtual_tokens_in(adapter.config)
     if facts.max_length is None or built.positions is None or facts.max_length <= built.positions - virtual:
         return ""
     from headscope.examination.base.tracing import length_effect
     from headscope.examination.checkpoint.loading import choose_class
 
     try:
-        return length_effect(choose_class(request, manifest), facts.max_length, virtual)
+        return length_effect(choose_class(checkpoint.request, checkpoint.manifest), facts.max_length, virtual)
     except Exception:  # a class that cannot be built small is not measured, and a gap reports it
         return None

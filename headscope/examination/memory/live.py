@@ -228,15 +228,15 @@ def with_origin(live_model: LiveModel, origin: LoadOrigin) -> Report:
         if item.status in (ParameterStatus.LOADED, ParameterStatus.CHANGED)
         if not isinstance(item, HeadParameter) or item.live
     )
-    sentence = f"compared with {origin.manifest.reference}, which the model was loaded from"
+    sentence = f"compared with {origin.checkpoint.manifest.reference}, which the model was loaded from"
     if not compared:
         sentence += ": the statuses describe that load, not the current values"
     mismatched = report.weights.mismatched
     raised = ("shapes differ: the load did not take these tensors from the checkpoint",)
     return replace(
         report,
-        checkpoint=replace(checkpoint_facts(origin.manifest), kind=CheckpointKind.MEMORY),
-        model=with_saved_class(report.model, origin.manifest),
+        checkpoint=replace(checkpoint_facts(origin.checkpoint.manifest), kind=CheckpointKind.MEMORY),
+        model=with_saved_class(report.model, origin.checkpoint.manifest),
         notes=(
             sentence,
             *(raised if mismatched else ()),
@@ -244,7 +244,7 @@ def with_origin(live_model: LiveModel, origin: LoadOrigin) -> Report:
             *origin.notes,
             *report.notes,
         ),
-        not_determined=(*origin.manifest.gaps, *report.not_determined),
+        not_determined=(*origin.checkpoint.manifest.gaps, *report.not_determined),
         adapter=origin.adapter,
     )
 
@@ -299,7 +299,11 @@ def live_facts(live_model: LiveModel, origin: LoadOrigin | None = None) -> Built
     """
     inner = live_model.unwrapped.origin
     built = with_tables(built_facts(getattr(inner, "config", None)), inner)
-    return built if origin is None or live_model.unwrapped.scorer is not None else with_purpose(built, origin.manifest)
+    return (
+        built
+        if origin is None or live_model.unwrapped.scorer is not None
+        else with_purpose(built, origin.checkpoint.manifest)
+    )
 
 
 def _trace_live_model(

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from headscope.errors import HeadscopeError, Unsupported, UsageError
-from headscope.examination.base.reading import read_checkpoint
 from headscope.examination.base.request import Request
+from headscope.examination.checkpoint.examining import Checkpoint
 from headscope.facts import (
     AdapterFacts,
-    CheckpointManifest,
     Gap,
     GapTopic,
     Mismatch,
@@ -43,8 +42,7 @@ class LoadOrigin:
     `was_named` says that the caller named it: then the marks in the model may be those of another load.
     """
 
-    request: Request
-    manifest: CheckpointManifest
+    checkpoint: Checkpoint
     given: WeightDiff
     notes: tuple[str, ...] = ()
     was_named: bool = False
@@ -95,14 +93,15 @@ def _read_origin(module: nn.Module, task: Task, request: Request) -> LoadOrigin:
 
     if not isinstance(module, PreTrainedModel):
         raise Unsupported(f"{type(module).__name__} is not a class of Transformers", "")
-    manifest = read_checkpoint(request, None)
+    checkpoint = Checkpoint("inspect", request)
+    manifest = checkpoint.manifest
     choice = Choice(type(module), task, deepcopy(module.config))
     loaded = without_idle_tensors(load_skeleton(choice, manifest), choice)
     if manifest.adapter is None:
-        return LoadOrigin(request, manifest, loaded.diff, loaded.notes)
+        return LoadOrigin(checkpoint, loaded.diff, loaded.notes)
     loaded = with_adapter(loaded, manifest.adapter)
     adapter = adapter_facts(loaded, manifest.adapter, manifest, None)
-    return LoadOrigin(request, manifest, loaded.diff, loaded.notes, adapter=adapter)
+    return LoadOrigin(checkpoint, loaded.diff, loaded.notes, adapter=adapter)
 
 
 def prefixed(diff: WeightDiff, prefix: str) -> WeightDiff:

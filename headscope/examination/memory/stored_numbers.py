@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headscope.errors import HeadscopeError, Unsupported
-from headscope.examination.evidence.stored_tensors import StoredFiles, open_stored_files
+from headscope.examination.checkpoint.stored_tensors import StoredFiles, open_stored_files
 from headscope.examination.memory.origin import LoadOrigin
 from headscope.upstream.peft import plain_name
 
@@ -29,9 +29,10 @@ def same_numbers(module: nn.Module, origin: LoadOrigin, head: frozenset[str]) ->
     Tensors of the head are read whole (up to 16 MB), of the others the beginning. No network is used.
     """
     try:
-        location = origin.request.location
+        request = origin.checkpoint.request
+        location = request.location
         offline = replace(location, hub=replace(location.hub, offline=True))
-        places = open_stored_files(replace(origin.request, location=offline), origin.manifest)
+        places = open_stored_files(replace(request, location=offline), origin.checkpoint.manifest)
         return {name: same for place in places for name, same in _compare_with_place(place, module, origin, head)}
     except (HeadscopeError, OSError):  # what cannot be read is not compared
         return {}

@@ -24,7 +24,6 @@ from headscope.examination.memory.origin import LoadOrigin, find_origin
 from headscope.examination.trial.deciding import with_run
 from headscope.facts import Gap, GapTopic, ParameterStatus, Profile, Report
 from headscope.facts.results.check import HeadTrial, LiveFacts, Subject, TensorValues
-from headscope.facts.stored.tokenizer import TokenizerFacts
 from headscope.upstream.peft import plain_name
 
 if TYPE_CHECKING:
@@ -97,10 +96,13 @@ def _compare_with_origin(subject: Subject, live_model: LiveModel, origin: LoadOr
     report = with_origin(live_model, origin)
     live = replace(subject.live, resized=resized_in(live_model, report)) if subject.live else None
     scorer = live_model.unwrapped.scorer
-    tokenizer, unknown, inapplicable = _read_tokenizer_facts(report, origin, scorer.padding_side if scorer else "")
+    read = read_tokenizer(origin.checkpoint, report)
+    tokenizer = read.found
     built = live_facts(live_model, origin)
     if tokenizer is not None:
-        tokenizer = with_effects(tokenizer, built, origin.manifest, origin.request)
+        if scorer is not None and scorer.padding_side:
+            tokenizer = replace(tokenizer, padding_side=scorer.padding_side)
+        tokenizer = with_effects(tokenizer, built, origin.checkpoint)
     return replace(
         subject,
         report=report,
@@ -108,20 +110,9 @@ def _compare_with_origin(subject: Subject, live_model: LiveModel, origin: LoadOr
         live=live,
         built=built,
         tokenizer=tokenizer,
-        unknown=unknown,
-        inapplicable=inapplicable,
+        unknown=read.unknown,
+        inapplicable=read.inapplicable,
     )
-
-
-def _read_tokenizer_facts(
-    report: Report, origin: LoadOrigin, padding_side: str
-) -> tuple[TokenizerFacts | None, tuple[Gap, ...], tuple[Gap, ...]]:
-    unknown: list[Gap] = []
-    inapplicable: list[Gap] = []
-    found = read_tokenizer(report, origin.manifest, origin.request, unknown, inapplicable)
-    if found is not None and padding_side:
-        found = replace(found, padding_side=padding_side)
-    return found, tuple(unknown), tuple(inapplicable)
 
 
 def _training_facts(live_model: LiveModel, optimizer: Any) -> LiveFacts:
@@ -175,7 +166,7 @@ def _with_stored_dtypes(
     values: tuple[TensorValues, ...], report: Report, origin: LoadOrigin
 ) -> tuple[TensorValues, ...]:
     """Adds the stored dtype to those values that the checkpoint stores as whole numbers."""
-    stored = {header.key: header.dtype for header in origin.manifest.tensors}
+    stored = {header.key: header.dtype for header in origin.checkpoint.manifest.tensors}
     loaded = {
         item.name: stored.get(item.checkpoint_keys[0], "")
         for item in (report.head.tensors if report.head else ())

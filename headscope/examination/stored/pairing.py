@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from headscope.errors import Unsupported
-from headscope.examination.evidence.stored_tensors import StoredFiles
+from headscope.examination.checkpoint.stored_tensors import StoredFiles
 from headscope.examination.memory.live_tensors import LiveTensor, is_of_transformers, models_of_transformers, tensors_of
 from headscope.examination.stored.adapter_share import AdapterShare
 from headscope.examination.stored.loader_pairs import LoaderPairs

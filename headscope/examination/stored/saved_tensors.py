@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from headscope.errors import HeadscopeError
-from headscope.examination.evidence.stored_tensors import StoredFiles
+from headscope.examination.checkpoint.stored_tensors import StoredFiles
 from headscope.examination.memory.head_memory import HeadMemory, beside_layers, held_tensors
 from headscope.examination.memory.live_tensors import LiveTensor, is_of_transformers
 from headscope.examination.stored.pairing import StoredPairing

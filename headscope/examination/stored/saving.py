@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.errors import HeadscopeError
-from headscope.examination.evidence.stored_tensors import StoredFiles
+from headscope.examination.checkpoint.stored_tensors import StoredFiles
 from headscope.examination.memory.head_memory import HeadMemory, digest_of, why_not_here
 from headscope.examination.memory.live_tensors import is_of_transformers
 from headscope.examination.memory.module import Unwrapped

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headscope.errors import HeadscopeError, Unsupported
-from headscope.examination.evidence.stored_tensors import StoredFiles
+from headscope.examination.checkpoint.stored_tensors import StoredFiles
 from headscope.examination.memory.live_tensors import LiveTensor
 from headscope.examination.stored.pairing import StoredPair, StoredPairing
 from headscope.facts import Gap, TensorHeader

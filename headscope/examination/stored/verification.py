@@ -19,7 +19,7 @@ from headscope.examination.base.cache import state_of
 from headscope.examination.base.reading import WITHOUT_WEIGHTS, chain_of, loadable, read_checkpoint
 from headscope.examination.base.request import Progress, Request
 from headscope.examination.base.tracing import trace_checkpoint
-from headscope.examination.evidence.stored_tensors import StoredFiles, open_stored_files
+from headscope.examination.checkpoint.stored_tensors import StoredFiles, open_stored_files
 from headscope.examination.memory.live import see
 from headscope.examination.memory.live_facts import task_of
 from headscope.examination.memory.live_tensors import LiveTensor, is_of_transformers, prompts_of, tensors_of

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from headscope.examination.base.reading import WITHOUT_WEIGHTS, base_of_adapter, in_local_folder
 from headscope.examination.base.request import Request
-from headscope.examination.checkpoint.examining import Examined
+from headscope.examination.checkpoint.examining import Checkpoint
 from headscope.facts import CheckpointKind, Gap, GapTopic
 from headscope.facts.counting import few_of
 from headscope.facts.results.check import Subject
@@ -32,42 +32,43 @@ def is_run_likely(request: Request) -> bool:
     return request.run is not False and not (request.run is None and is_run_off()) and Path(request.reference).is_dir()
 
 
-def why_not_run(examined: Examined, request: Request) -> str:
-    """Says why a checkpoint isn't run; "" if it is."""
-    return next((reason for reason in (find(examined, request) for find in _REASONS) if reason), "")
+def why_not_run(checkpoint: Checkpoint, *, is_wanted: bool | None = None) -> str:
+    """Says why a checkpoint isn't run; "" if it is. `is_wanted` stands in for what its request says of a run."""
+    wanted = checkpoint.request.run if is_wanted is None else is_wanted
+    return next((reason for reason in (find(checkpoint, wanted) for find in _REASONS) if reason), "")
 
 
-def _not_wanted(examined: Examined, request: Request) -> str:
-    if request.run is False:
+def _not_wanted(checkpoint: Checkpoint, wanted: bool | None) -> str:
+    if wanted is False:
         return "--no-run leaves it out"
-    return f"{OFF} is set" if request.run is None and is_run_off() else ""
+    return f"{OFF} is set" if wanted is None and is_run_off() else ""
 
 
-def _without_weights(examined: Examined, request: Request) -> str:
-    kinds = {examined.manifest.kind, *([examined.manifest.adapter.kind] if examined.manifest.adapter else [])}
+def _without_weights(checkpoint: Checkpoint, wanted: bool | None) -> str:
+    kinds = {checkpoint.manifest.kind, *([checkpoint.manifest.adapter.kind] if checkpoint.manifest.adapter else [])}
     # Not ADAPTER: a run loads an adapter into its base model.
     without = (CheckpointKind.SNAPSHOT, CheckpointKind.CLASS)
     return next((f"it is {WITHOUT_WEIGHTS[kind]}" for kind in without if kind in kinds), "")
 
 
-def _on_hub(examined: Examined, request: Request) -> str:
-    is_remote = examined.report.checkpoint.kind is CheckpointKind.HUB
-    return "it is on the Hub, and --run would download it" if is_remote and not request.run else ""
+def _on_hub(checkpoint: Checkpoint, wanted: bool | None) -> str:
+    is_remote = checkpoint.report.checkpoint.kind is CheckpointKind.HUB
+    return "it is on the Hub, and --run would download it" if is_remote and not wanted else ""
 
 
-def _without_base(examined: Examined, request: Request) -> str:
-    manifest = examined.manifest
-    if manifest.adapter is None or request.run:
+def _without_base(checkpoint: Checkpoint, wanted: bool | None) -> str:
+    manifest = checkpoint.manifest
+    if manifest.adapter is None or wanted:
         return ""
-    base = in_local_folder(base_of_adapter(request, manifest)).reference
+    base = in_local_folder(base_of_adapter(checkpoint.request, manifest)).reference
     return "" if Path(base).is_dir() else f"its base model {base} is not on this machine, and --run would download it"
 
 
-def _incompletely_read(examined: Examined, request: Request) -> str:
-    report = examined.report
+def _incompletely_read(checkpoint: Checkpoint, wanted: bool | None) -> str:
+    report = checkpoint.report
     missing = find_missing(report)
     gaps = [gap for gap in report.not_determined if gap.topic not in _ANSWERED_BY_A_RUN]
-    if examined.manifest.gaps or gaps or report.unknown:
+    if checkpoint.manifest.gaps or gaps or report.unknown:
         return "headscope could not read all of it"
     if report.checkpoint.states:
         return "it needs `headscope repair` first"
@@ -82,17 +83,18 @@ _ANSWERED_BY_A_RUN = (
 """What stays open where a model can't be traced, or PEFT needs numbers: the run shows what happens."""
 
 
-def _not_taken_up(examined: Examined, request: Request) -> str:
-    if examined.report.model.quantization is not None:
+def _not_taken_up(checkpoint: Checkpoint, wanted: bool | None) -> str:
+    if checkpoint.report.model.quantization is not None:
         return "its weights are quantized"
-    if request.location.subfolder or request.location.variant:
+    location = checkpoint.request.location
+    if location.subfolder or location.variant:
         return "--subfolder and --variant are not run"
-    is_file = Path(request.reference).is_file()
+    is_file = Path(location.reference).is_file()
     return "a weight file without its folder has no tokenizer" if is_file else ""
 
 
-def _unasked_and_too_large(examined: Examined, request: Request) -> str:
-    return "" if request.run else too_large(examined.manifest.bytes_total)
+def _unasked_and_too_large(checkpoint: Checkpoint, wanted: bool | None) -> str:
+    return "" if wanted else too_large(checkpoint.manifest.bytes_total)
 
 
 def too_large(size: int) -> str:
@@ -119,6 +121,6 @@ def with_run(subject: Subject, found: RunTrial | str, *, is_wanted: bool) -> Sub
     return replace(subject, run_reason=found, inapplicable=(*subject.inapplicable, gap))
 
 
-_REASONS: tuple[Callable[[Examined, Request], str], ...] = (
+_REASONS: tuple[Callable[[Checkpoint, bool | None], str], ...] = (
     _without_weights, _not_wanted, _on_hub, _without_base, _incompletely_read, _not_taken_up, _unasked_and_too_large,
 )  # fmt: skip

@@ -151,13 +151,18 @@ class DecisionHead:
     """The files beside a language model, parsed, by their names; empty where `config.json` is the decision model's."""
 
 
+def own_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Copies a configuration for somebody who may change it; the maps of labels are shared, which nobody changes."""
+    return {name: value if name in LABEL_MAPS else deepcopy(value) for name, value in config.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class CheckpointManifest:
     """Everything read of a checkpoint: its configuration and every tensor's key, shape, dtype and file.
 
-    `parsed_config` is `config.json`; nobody changes it, and `config` gives a copy. `shared` groups the keys whose
-    tensors use one storage (PyTorch files only). `notices` are sentences a reader must see (a bundled
-    snapshot stood in for the Hub). `gaps` name what could not be read (a missing shard). With a PEFT adapter the
+    `config` is `config.json`, in the order of its names; nobody changes it (see `own_config`). `shared` groups the keys
+    whose tensors use one storage (PyTorch files only). `notices` are sentences a reader must see (a bundled snapshot
+    stood in for the Hub). `gaps` name what could not be read (a missing shard). With a PEFT adapter the
     manifest is that of the base model: `adapter` is the adapter's own; `base`, `base_revision` and `base_commit` say
     where the base model was read, while `reference`, `revision` and `commit` are the adapter's.
     `sentence` is what sentence-transformers puts after the model, None for other checkpoints; `decision` is the head
@@ -170,7 +175,7 @@ class CheckpointManifest:
     reference: str
     kind: CheckpointKind
     format: WeightsFormat
-    parsed_config: dict[str, Any]
+    config: Mapping[str, Any]
     tensors: tuple[TensorHeader, ...]
     files: tuple[WeightFile, ...]
     revision: str | None = None
@@ -191,11 +196,9 @@ class CheckpointManifest:
     lacks_tokenizer: bool = False
     unread: tuple[str, ...] = ()
 
-    @property
-    def config(self) -> dict[str, Any]:
-        """Parsed configuration: a fresh dict at every call, but for the maps of labels, which nobody changes."""
-        items = sorted(self.parsed_config.items())
-        return {name: value if name in LABEL_MAPS else deepcopy(value) for name, value in items}
+    def __post_init__(self) -> None:
+        # In one order, whatever the file's: what is made of it, a digest among them, follows the order.
+        object.__setattr__(self, "config", dict(sorted(self.config.items())))
 
     @property
     def bytes_total(self) -> int:

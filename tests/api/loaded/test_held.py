@@ -16,7 +16,7 @@ from headscope.facts import Severity
 from headscope.facts.results.check import CheckResult, Verdict
 from tests.edits import edit_json
 from tests.families import FAMILIES
-from tests.saving import save_safetensors, save_torch_zip
+from tests.saving import save_safetensors, save_torch_zip, skip_without_native_adapters
 
 BERT = transformers.BertForSequenceClassification
 NAMED = {"id2label": {0: "a", 1: "b", 2: "c"}, "label2id": {"a": 0, "b": 1, "c": 2}}
@@ -241,6 +241,8 @@ def test_an_adapter_that_changes_nothing_yet_leaves_the_statuses(
     settings: dict[str, Any], native: bool, whole: Path
 ) -> None:
     peft = pytest.importorskip("peft")
+    if native:
+        skip_without_native_adapters()
     targets = ["query"] if "modules_to_save" in settings else ["query", "classifier"]
     config = peft.LoraConfig(target_modules=targets, **settings)
     model = BERT.from_pretrained(whole).eval()

@@ -16,7 +16,7 @@ from transformers import AutoModelForSequenceClassification, BertConfig, BertFor
 import headscope
 from headscope.examination.base.request import Request
 from headscope.examination.checkpoint.examining import examine
-from headscope.examination.evidence import base_numbers, stored_tensors
+from headscope.examination.evidence import stored_tensors
 from headscope.examination.evidence.base_numbers import live_base_numbers, read_base_numbers
 from headscope.examination.trial.deciding import OFF
 from headscope.facts import Gap
@@ -123,8 +123,9 @@ def _faults(folder: Path) -> list[str]:
 
 
 def _read(folder: Path, **changes: Any) -> Any:
-    request = Request(Location(str(folder)))
-    return read_base_numbers(replace(examine("check", request, None), **changes), request)
+    checkpoint = examine("check", Request(Location(str(folder))), None)
+    vars(checkpoint).update(changes)
+    return read_base_numbers(checkpoint)
 
 
 def _answers(folder: Path) -> bool:
@@ -252,8 +253,7 @@ def test_numbers_that_are_packed_or_elsewhere_are_not_read(tmp_path: Path, monke
     ]
     assert _read(folder).tensors == len(plain)
     elsewhere = SimpleNamespace(sidecar=SimpleNamespace(reads_cheaply=False))
-    monkeypatch.setattr(base_numbers, "open_stored_files", lambda *given: [elsewhere])
-    assert isinstance(_read(folder), Gap)
+    assert isinstance(_read(folder, stored_files=(elsewhere,)), Gap)
 
 
 def test_of_a_model_in_memory_only_floats_that_are_there_are_judged(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def program(name: str, dtype: torch.dtype = torch.float32, **config: Any) -> Hea
     model = getattr(transformers, name)(transformers.BertConfig(**(TEXT | config))).to(dtype)
     with TemporaryDirectory() as folder:
         model.save_pretrained(folder)
-        found = examine("check", Request(Location(folder)), None).program()
+        found = examine("check", Request(Location(folder)), None).program
     assert found is not None
     return found
 
@@ -229,7 +229,7 @@ def test_rows_of_a_few_tokens_stand_at_the_end_of_the_vocabulary(name: str, tmp_
     model = getattr(transformers, f"{name}ForCausalLM")(config)
     model.save_pretrained(tmp_path)
     shift = {} if model.lm_head.bias is None else {"lm_head.bias": torch.zeros(2)}
-    recorded = examine("check", Request(Location(str(tmp_path)), tokens=("id:5", "id:9")), None).program()
+    recorded = examine("check", Request(Location(str(tmp_path)), tokens=("id:5", "id:9")), None).program
     assert recorded is not None
     rows = torch.randn(2, SIZE)
     for number, expected in ((0.0, HeadTrial(stuck=(1,))), (float("nan"), HeadTrial(finite=False))):
@@ -300,7 +300,7 @@ def test_the_random_numbers_that_a_head_is_compared_with_have_variances_above_ze
     )
     model = transformers.LevitForImageClassification(config)
     model.save_pretrained(tmp_path)
-    recorded = examine("check", Request(Location(str(tmp_path))), None).program()
+    recorded = examine("check", Request(Location(str(tmp_path))), None).program
     given = {name: value for name, value in model.state_dict().items() if name in recorded.tensors}
     for factor, expected in ((1.0, ANSWERS), (0.0, HeadTrial(moves=False))):
         changed = given | {"classifier.linear.weight": given["classifier.linear.weight"] * factor}

@@ -25,7 +25,9 @@ TEXTS = ("w1 w2 w3 w4", "no")
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(OFF, raising=False)
     monkeypatch.setattr(TrialProcess, "begin", lambda self: None)
-    monkeypatch.setattr(TrialProcess, "_run_in_worker", lambda self, examined, request: run_checkpoint(request, "cpu"))
+    monkeypatch.setattr(
+        TrialProcess, "_run_in_worker", lambda self, checkpoint: run_checkpoint(checkpoint.request, "cpu")
+    )
 
 
 def _saved(kind: str, folder: Path) -> Any:

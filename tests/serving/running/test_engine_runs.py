@@ -77,10 +77,9 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def trial(bert: str) -> Iterator[tuple[EngineTrial, EngineHead]]:
-    request = make_request(bert, {})
-    examined = examine("inspect", request, None)
+    checkpoint = examine("inspect", make_request(bert, {}), None)
     cited = headscope.engines(bert, engine="vllm@0.33.0").engines[0]
-    with engine_trial(examined, request) as found:
+    with engine_trial(checkpoint) as found:
         yield found, cited
 
 
@@ -254,9 +253,9 @@ def test_other_families_are_the_same_in_the_pipeline(family: str, warm_python: s
     config.architectures = [type(model).__name__]
     config.save_pretrained(tmp_path)
     request = make_request(f"{family}ForSequenceClassification", {"offline": True})
-    examined = examine("inspect", request, None, takes_class=True)
+    checkpoint = examine("inspect", request, None, takes_class=True)
     cited = headscope.engines("roberta-base", engine="transformers-pipeline", offline=True).engines[0]
-    with engine_trial(examined, request) as found:
+    with engine_trial(checkpoint) as found:
         entry = found.head(cited, warm_python)
     assert entry.same_head is True, entry
 
@@ -273,7 +272,7 @@ def test_an_engine_that_scores_tokens_is_compared_token_by_token(
     request = make_request(str(tmp_path / "tokens"), {})
     cited = headscope.engines(str(tmp_path / "tokens"), engine="vllm@0.33.0").engines[0]
     found = {}
-    with engine_trial(examine("inspect", request, None), request) as trial:
+    with engine_trial(examine("inspect", request, None)) as trial:
         for name, change in {"own": "", "no bias": " - model.classifier.bias"}.items():
             head = f"def head(given): return model(**given).logits{change}\n"
             (folder / "vllm.py").write_text(_ENGINE.format(head=head + _DEFAULT))

@@ -147,6 +147,10 @@ class StoredFiles:
                 assert path is not None  # only places on this machine are streamed
                 yield from _blocks_of(path, self._range_reader.places(some))
 
+    def release(self) -> None:
+        """Lets go of an unpickled file: one that PyTorch wrote before 1.6 is whole in memory."""
+        self._pickle_reader.release()
+
     def _check_readable(self, headers: Iterable[TensorHeader]) -> None:
         why = next(iter(self.unreadable(headers).values()), "")
         if why:
@@ -194,6 +198,10 @@ class _PickleReader:
             return self._tensors[key]
         except Exception as err:
             raise Malformed(f"{path.name} cannot be read by PyTorch: {type(err).__name__}", "save it again") from err
+
+    def release(self) -> None:
+        """Forgets the file that was read last."""
+        self._path, self._tensors = None, {}
 
     def counted(self, numbers: torch.Tensor) -> torch.Tensor:
         """Counts the numbers as read, and returns them."""
