@@ -67,6 +67,11 @@ class Look:
         first = self.formula
         return (*(self._tried_formulas or (first,)), *self.formulas)
 
+    def has_same_pooling(self, other: Look) -> bool:
+        """True if both runs show the same pooling."""
+        left, right = self.pooling, other.pooling
+        return (left.kind, _claimed_parts(left), left.rule) == (right.kind, _claimed_parts(right), right.rule)
+
     def verify(self) -> Verification:
         """Compares the gradients of this run with its pooling."""
         return verify_pooling(self.execution, self.head, self.pooling, self.axes, self.tensors, self.runs)
@@ -119,13 +124,13 @@ def agree(first: Look, again: Callable[[int], Look], *, prove: bool) -> Agreemen
     except Unsupported as err:
         return _unconfirmed_agreement(first, err, prove=prove)
     looks = [first, second]
-    if not _same_pooling(first, second) or _common_formula(first, second) is None:
+    if not first.has_same_pooling(second) or _common_formula(first, second) is None:
         # One run may show a coincidence of its sizes (a sum divided by 5 in a batch of 5). It differs from the other
         # then, and the third says which of the two it was.
         with suppress(Unsupported):  # then the two that differ have no referee, and neither is claimed
             looks.append(again(2))
     pairs = [(one, other) for at, one in enumerate(looks) for other in looks[at + 1 :]]
-    alike = next((one for one, other in pairs if _same_pooling(one, other)), None)
+    alike = next((one for one, other in pairs if one.has_same_pooling(other)), None)
     formulas = (_common_formula(one, other) for one, other in pairs)
     formula = next((found for found in formulas if found is not None), None)
     # All runs, also one that only decided: a rule that its gradients contradict in a single run is wrong.
@@ -153,11 +158,6 @@ def _unconfirmed_agreement(first: Look, err: Unsupported, *, prove: bool) -> Agr
         verification=first.verify() if prove else None,
         gaps=(*_gaps_of_branches([first]), *_gaps_of_runs([first]), Gap(GapTopic.POOLING, reason)),
     )
-
-
-def _same_pooling(one: Look, other: Look) -> bool:
-    left, right = one.pooling, other.pooling
-    return (left.kind, _claimed_parts(left), left.rule) == (right.kind, _claimed_parts(right), right.rule)
 
 
 def _claimed_parts(pooling: Pooling) -> tuple[PoolingPart, ...]:

@@ -150,7 +150,7 @@ def test_labels_are_no_sizes() -> None:
     )
     with torch.device("meta"):
         model = BertForSequenceClassification(config)
-    assert trace_head(model, Task.SEQUENCE_CLASSIFICATION).hidden_shape == ("batch", "sequence", 55)
+    assert trace_head(model, Task.SEQUENCE_CLASSIFICATION).trace.hidden_shape == ("batch", "sequence", 55)
 
 
 def test_a_twin_of_one_layer_confirms_a_deep_model_without_a_third_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +170,7 @@ def test_a_twin_of_one_layer_confirms_a_deep_model_without_a_third_run(monkeypat
     config = BertConfig(vocab_size=90, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=20)
     with torch.device("meta"):
         model = BertForSequenceClassification(config)
-    traced = trace_head(model, Task.SEQUENCE_CLASSIFICATION, twins=lambda: shallow_twins(model))
+    traced = trace_head(model, Task.SEQUENCE_CLASSIFICATION, twins=lambda: shallow_twins(model)).trace
     assert depths == [3, 1]
     assert (traced.pooling.kind, traced.not_determined) == (K.FIRST_TOKEN, ())
 
@@ -194,10 +194,10 @@ def test_a_deep_model_that_needs_a_pad_token_runs_once(monkeypatch: pytest.Monke
     monkeypatch.setattr(execution, "_try_forward", counted)
     with torch.device("meta"):
         model = GPT2ForSequenceClassification(GPT2Config(vocab_size=90, n_embd=32, n_layer=8, n_head=4))
-    alone = trace_head(model, Task.SEQUENCE_CLASSIFICATION)
+    alone = trace_head(model, Task.SEQUENCE_CLASSIFICATION).trace
     assert (8, None) in ran
     ran.clear()
-    traced = trace_head(model, Task.SEQUENCE_CLASSIFICATION, twins=lambda: shallow_twins(model))
+    traced = trace_head(model, Task.SEQUENCE_CLASSIFICATION, twins=lambda: shallow_twins(model)).trace
     assert [run for run in ran if run[0] == 8] == [(8, 89)]
     assert "ValueError: Cannot handle batch sizes > 1" in traced.notes[0]
     assert (traced.notes, traced.pooling, traced.formula) == (alone.notes, alone.pooling, alone.formula)
