@@ -30,7 +30,8 @@ config, model_class = {
 with torch.device("meta"):
     model = model_class(config)
 begun = time.perf_counter()
-head = trace_head(model, Task.SEQUENCE_CLASSIFICATION, TokenNames(), prove=True, twins=lambda: shallow_twins(model))
+twins = lambda: shallow_twins(model)
+head = trace_head(model, Task.SEQUENCE_CLASSIFICATION, TokenNames(), prove=True, twins=twins).trace
 assert head.verification.agrees, head
 print(json.dumps([imported, time.perf_counter() - begun]))
 """

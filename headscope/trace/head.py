@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from typing import TypeVar
 
 from torch import nn
 from transformers import PreTrainedModel
@@ -18,7 +19,6 @@ from headscope.trace.proof.other_inputs import held_against_other_inputs
 from headscope.trace.record.base import ModelNames, base_module, declared_base
 from headscope.trace.record.execution import (
     Execution,
-    is_shape_only,
     lacks_pad_token,
     meta_copy,
     on_one_device,
@@ -34,13 +34,21 @@ from headscope.trace.slice.reads import config_fields_read
 from headscope.trace.slice.stages import Step, place_of
 from headscope.upstream.optional.peft_prompts import PromptCaller
 
+_Result = TypeVar("_Result")
 Run = Callable[[nn.Module, int, frozenset[int]], Execution]
 Twins = Callable[[], Iterable[nn.Module]]
 """Makes smaller models of the same class and configuration, the smallest first."""
-Keep = Callable[[HeadProgram], object]
 _DEEP = 4
 """A model with this many times the modules of its twin: one run of the twin saves one run that is known to fail."""
 _HINT = "its head path cannot be traced; the weight status does not depend on it"
+
+
+@dataclass(frozen=True, slots=True)
+class TracedHead:
+    """A trace, and the head of its first run as a program."""
+
+    trace: HeadTrace
+    program: HeadProgram
 
 
 def trace_head(
@@ -51,44 +59,45 @@ def trace_head(
     prove: bool = False,
     output: str | None = None,
     twins: Twins | None = None,
-    keep: Keep | None = None,
-) -> HeadTrace:
+) -> TracedHead:
     """Runs `model` (on the meta device) on a probe batch and reads its head off the recorded operations.
 
     A second run, with other sizes, shows what follows from the model alone; `twins` makes smaller models of the same
     class and configuration for it, of which the first that runs is taken. Real weights take no part in it. With
     `prove` the head is replayed on random numbers and its gradients are held against the pooling. `output` names the
-    scores where the forward returns several. `keep` gets the head of the first run as a program. Raises Unsupported
-    where the forward fails or returns no scores. The model is left as it was.
+    scores where the forward returns several. Raises Unsupported where the forward fails or returns no scores. The model
+    is left as it was.
     """
-
-    failure = ""
-
-    def execute(subject: nn.Module, turn: int, taken: frozenset[int]) -> Execution:
-        nonlocal failure
-        assert isinstance(subject, PreTrainedModel)
-        execution = run_on_probe(
-            subject,
-            partial(build_probe, subject, task, taken, turn),
-            hint=_HINT,
-            output=output,
-            fails_without_pad=failure,
-        )
-        failure = execution.fails_without_pad
-        return execution
-
+    runner = _ProbeRunner(task, output)
     made = None if twins is None else cache(lambda: tuple(twins()))
     # A model without a pad token fails on a batch, and runs again with one. A small twin shows first how it fails.
     if made is not None and lacks_pad_token(model):
         most = sum(1 for _ in model.modules()) / _DEEP
         small = (twin for twin in made() if sum(1 for _ in twin.modules()) < most)
-        _first_to_run(small, lambda twin: execute(twin, 0, frozenset()))
-    return read_head(model, execute, tokens or TokenNames(), twins=made, prove=prove, keep=keep)
+        _first_that_runs(small, lambda twin: runner.run(twin, 0, frozenset()))
+    return read_head(model, runner.run, tokens or TokenNames(), twins=made, prove=prove)
 
 
-def trace_called(
-    caller: PromptCaller, task: Task, tokens: TokenNames, *, output: str | None = None, keep: Keep | None = None
-) -> HeadTrace:
+@dataclass(slots=True)
+class _ProbeRunner:
+    """Runs models of one class and configuration on probes; `failure` is how the last run failed without a pad
+    token.
+    """
+
+    task: Task
+    output: str | None
+    failure: str = ""
+
+    def run(self, subject: nn.Module, turn: int, taken: frozenset[int]) -> Execution:
+        """Runs a model in a turn, with sizes that are not in `taken`."""
+        assert isinstance(subject, PreTrainedModel)
+        build = partial(build_probe, subject, self.task, taken, turn)
+        execution = run_on_probe(subject, build, hint=_HINT, output=self.output, fails_without_pad=self.failure)
+        self.failure = execution.fails_without_pad
+        return execution
+
+
+def trace_called(caller: PromptCaller, task: Task, tokens: TokenNames, *, output: str | None = None) -> TracedHead:
     """Traces the head of a model as PEFT calls it, if an adapter gives it virtual tokens; see `trace_head`.
 
     Every run is one of this model: a smaller one would need its own adapter.
@@ -101,70 +110,84 @@ def trace_called(
 
     names = replace(tokens, first=None, ahead=caller.ahead) if caller.ahead else tokens
     with caller.taking_calls():
-        trace = read_head(model, execute, names, twins=tuple, prove=True, keep=keep)
-    read = caller.read_before
+        traced = read_head(model, execute, names, twins=tuple, prove=True)
+    trace, read = traced.trace, caller.read_before
     unused = (item for item in trace.unused_modules if not any(name.startswith(f"{item.path}.") for name in read))
     live = tuple(sorted({*trace.live, *read}))
-    return replace(trace, virtual_tokens=caller.ahead, live=live, unused_modules=tuple(unused))
+    trace = replace(trace, virtual_tokens=caller.ahead, live=live, unused_modules=tuple(unused))
+    return TracedHead(trace, traced.program)
 
 
-def _first_to_run(models: Iterable[nn.Module], run: Callable[[nn.Module], object]) -> nn.Module | None:
-    """Runs the models in order and returns the first that doesn't fail."""
+def _first_that_runs(models: Iterable[nn.Module], run: Callable[[nn.Module], _Result]) -> _Result | None:
+    """Returns the result of the first model whose run doesn't fail."""
     for model in models:
         with suppress(Unsupported):
-            run(model)
-            return model
+            return run(model)
     return None
 
 
 def read_head(
-    model: nn.Module,
-    run: Run,
-    tokens: TokenNames,
-    *,
-    twins: Twins | None = None,
-    prove: bool = False,
-    keep: Keep | None = None,
-) -> HeadTrace:
+    model: nn.Module, run: Run, tokens: TokenNames, *, twins: Twins | None = None, prove: bool = False
+) -> TracedHead:
     """Reads the head of a model from several runs of it: see `agreement`.
 
     `run` executes a model, in a turn, with sizes that the caller excludes. Raises Unsupported where the first run
     fails.
     """
-    model = on_one_device(model)
-    taken: set[int] = set()
-    looks: list[Look] = []
+    runs = _HeadRuns(on_one_device(model), run, tokens, twins)
+    first = runs.look(runs.model, 0)
+    program = head_program(first.execution, first.head, first.unfaithful)
+    agreed = agree(first, runs.look_again, prove=prove)
+    small = first if runs.small is None else runs.small
+    cheap = runs.model if runs.small is None else small.execution.model
+    agreed = held_against_other_inputs(agreed, runs.looks, runs.model, cheap)
+    witness = small if small.has_same_pooling(first) else first
+    return TracedHead(_head_trace(first, witness, agreed, tokens, prove=prove), program)
 
-    def look(subject: nn.Module, turn: int) -> Look:
-        execution, head = _run_unambiguously(subject, run, turn, taken)
-        looks.append(look_at(execution, head, tokens))
-        return looks[-1]
 
-    first = look(model, 0)
-    if keep is not None:
-        keep(head_program(first.execution, first.head, first.unfaithful))
-    small: nn.Module | None = None
+@dataclass(slots=True)
+class _HeadRuns:
+    """Runs of a model and its twins, each read at once.
 
-    def again(turn: int) -> Look:
-        nonlocal small
+    `looks` are what they showed, in order, `small` that of the twin that ran, `taken` the sizes that they had.
+    """
+
+    model: nn.Module
+    run: Run
+    tokens: TokenNames
+    twins: Twins | None
+    looks: list[Look] = field(default_factory=list)
+    small: Look | None = None
+    taken: set[int] = field(default_factory=set)
+
+    def look(self, subject: nn.Module, turn: int) -> Look:
+        """Runs a model so that nothing else has the size of the batch, if a few tries allow it, and reads its head."""
+        base = base_module(subject)
+        for _ in range(4):
+            execution = self.run(subject, turn, frozenset(self.taken))
+            head = locate_head(execution, base)
+            _refuse_nested(head)
+            self.taken.add(execution.probe.sizes.batch)
+            if not has_ambiguous_batch(execution, head):
+                break
+        self.taken.add(execution.probe.sizes.length)
+        self.looks.append(look_at(execution, head, self.tokens))
+        return self.looks[-1]
+
+    def look_again(self, turn: int) -> Look:
+        """Looks at the first twin that runs in the turn after the first, otherwise at the model."""
         if turn == 1:
-            others = twins() if twins is not None and len(first.head.hidden) == 1 else _copies_on_meta(model)
-            small = _first_to_run(others, lambda other: look(other, turn))
-            if small is not None:
-                return looks[-1]
-        return look(model, turn)
+            self.small = _first_that_runs(self._list_twins(), lambda twin: self.look(twin, turn))
+            if self.small is not None:
+                return self.small
+        return self.look(self.model, turn)
 
-    agreed = agree(first, again, prove=prove)
-    cheap = small if small is not None else model if is_shape_only(model) else None
-
-    agreed = held_against_other_inputs(agreed, looks, model, cheap or model)
-    alike = (item for item in looks if item.execution.model is small and item.pooling.rule == first.pooling.rule)
-    return _head_trace(first, next(alike, first), agreed, tokens, prove=prove)
-
-
-def _copies_on_meta(model: nn.Module) -> Iterable[nn.Module]:
-    copied = meta_copy(model)
-    return () if copied is None else (copied,)
+    def _list_twins(self) -> Iterable[nn.Module]:
+        """Lists the twins; without any, a copy of the model on the meta device, if one can be made."""
+        if self.twins is not None and len(self.looks[0].head.hidden) == 1:
+            return self.twins()
+        copied = meta_copy(self.model)
+        return () if copied is None else (copied,)
 
 
 def _note_on_one_text(look: Look, tokens: TokenNames) -> tuple[str, ...]:
@@ -178,26 +201,12 @@ def _note_on_one_text(look: Look, tokens: TokenNames) -> tuple[str, ...]:
         return ()
     try:
         execution = run_forward(model, probe.one_row(at), hint=_HINT, lend=False)
-        alone = look_at(execution, locate_head(execution, look.head.base), tokens).pooling
+        alone = look_at(execution, locate_head(execution, look.head.base), tokens)
     except Unsupported:
         return ()
-    if not alone.parts or alone.rule == look.pooling.rule:
+    if not alone.pooling.parts or alone.has_same_pooling(look):
         return ()
-    return (f"without a pad token, the head reads a single text differently: {alone.rule}",)
-
-
-def _run_unambiguously(subject: nn.Module, run: Run, turn: int, taken: set[int]) -> tuple[Execution, HeadSlice]:
-    """Runs a model so that nothing else has the size of the batch, if a few tries allow it, and finds its head."""
-    base = base_module(subject)
-    for _ in range(4):
-        execution = run(subject, turn, frozenset(taken))
-        head = locate_head(execution, base)
-        _refuse_nested(head)
-        taken.add(execution.probe.sizes.batch)
-        if not has_ambiguous_batch(execution, head):
-            break
-    taken.add(execution.probe.sizes.length)
-    return execution, head
+    return (f"without a pad token, the head reads a single text differently: {alone.pooling.rule}",)
 
 
 def _refuse_nested(head: HeadSlice) -> None:
@@ -207,8 +216,8 @@ def _refuse_nested(head: HeadSlice) -> None:
         raise Unsupported(f"{place_of(made)} makes a nested tensor, and headscope reads only tensors with sizes", _HINT)
 
 
-def _head_trace(first: Look, cheap: Look, agreed: Agreement, tokens: TokenNames, *, prove: bool) -> HeadTrace:
-    """Builds the trace of the first run; what further runs must show is run on the model of `cheap`."""
+def _head_trace(first: Look, witness: Look, agreed: Agreement, tokens: TokenNames, *, prove: bool) -> HeadTrace:
+    """Builds the trace of the first run; what further runs must show is run on the model of `witness`."""
     execution, head, steps = first.execution, first.head, first.steps
     base, stages, formula = head.base, agreed.stages, agreed.formula
     names = execution.names
@@ -239,7 +248,7 @@ def _head_trace(first: Look, cheap: Look, agreed: Agreement, tokens: TokenNames,
         unused_modules=_unused_modules(execution, head, names),
         notes=(
             *execution.notes,
-            *_note_on_one_text(cheap, tokens),
+            *_note_on_one_text(witness, tokens),
             *_notes_on_others(execution),
             *((without_formula,) if stages and not formula.text else ()),
         ),

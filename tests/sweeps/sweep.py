@@ -168,7 +168,7 @@ def try_one(name: str, model_type: str, task: str, seed: str) -> Result:
     result.legal = True
     try:
         with quiet():
-            trace = trace_head(skeleton, Task(task), TokenNames(), prove=True)
+            trace = trace_head(skeleton, Task(task), TokenNames(), prove=True).trace
         seen = trace.verification
         result.kind, result.agrees = trace.pooling.kind.value, seen.agrees
         result.formula, result.reason = trace.formula, seen.formula_reason

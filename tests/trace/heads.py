@@ -166,7 +166,7 @@ def trace(module: nn.Module, examples: Mapping[str, Any] = EXAMPLES, names: Toke
     def run_again(subject: nn.Module, turn: int, taken: frozenset[int]) -> Execution:
         return run_forward(subject, probe_from_examples(subject, examples, taken, turn), hint="")
 
-    return read_head(module, run_again, names or TokenNames(), prove=True)
+    return read_head(module, run_again, names or TokenNames(), prove=True).trace
 
 
 def without_first(mask: Tensor) -> Tensor:

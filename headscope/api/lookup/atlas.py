@@ -355,7 +355,8 @@ def _trace_shapes(cls: Any, config: Any, task: Task) -> tuple[HeadTrace, Shapes]
     with on_meta():
         model = cls(config)
     shapes = _shapes_of(model)
-    return trace_head(model, task, _token_names(config), prove=True, twins=lambda: shallow_twins(model)), shapes
+    traced = trace_head(model, task, _token_names(config), prove=True, twins=lambda: shallow_twins(model))
+    return traced.trace, shapes
 
 
 def _shapes_of(model: Any) -> Shapes:
@@ -379,7 +380,7 @@ def _trace_reduced(cls: Any, config: Any, task: Task, failure: Exception) -> Hea
         raise failure
     with torch.random.fork_rng(devices=[]):  # the new weights must not advance the caller's generator
         model = cls(reduced)
-    return trace_head(model, task, _token_names(config), prove=True)
+    return trace_head(model, task, _token_names(config), prove=True).trace
 
 
 def _atlas_parameters(names: Iterable[str], shapes: Shapes, live: set[str]) -> tuple[AtlasParameter, ...]:

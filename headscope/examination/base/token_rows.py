@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,19 +14,16 @@ if TYPE_CHECKING:
 
     from headscope.facts.heads.head import Shape
     from headscope.model.classes.model_request import Choice
-    from headscope.trace import HeadProgram
+    from headscope.trace import TracedHead
 
 
-def trace_token_rows(
-    skeleton: PreTrainedModel, choice: Choice, keep: Callable[[HeadProgram], object] | None = None
-) -> tuple[HeadTrace, Choice]:
+def trace_token_rows(skeleton: PreTrainedModel, choice: Choice) -> tuple[TracedHead, Choice]:
     """Traces the head of a reranker; also gives the choice that makes the same model with a small vocabulary.
 
     A head does not depend on the size of the vocabulary, and a proof on random numbers would need all its rows. So a
     copy with few tokens is traced, and its sizes and rows get back the names of the checkpoint's. Raises Unsupported if
     no such copy can be made.
     """
-
     from headscope.model.classes.reduced_config import shallow_twins
     from headscope.model.classes.token_rows import with_few_tokens
     from headscope.model.quiet import quiet
@@ -47,9 +43,9 @@ def trace_token_rows(
         raise Unsupported(f"{cls.__name__} cannot be made with {size} tokens: {type(err).__name__}: {err}", "") from err
     model.train(False)
     with quiet():
-        trace = trace_head(model, choice.task, names, prove=True, twins=lambda: shallow_twins(model), keep=keep)
-    _check_shapes(model, skeleton, trace, {size: whole})
-    return _with_true_tokens(trace, choice, size, whole), small
+        traced = trace_head(model, choice.task, names, prove=True, twins=lambda: shallow_twins(model))
+    _check_shapes(model, skeleton, traced.trace, {size: whole})
+    return replace(traced, trace=_with_true_tokens(traced.trace, choice, size, whole)), small
 
 
 def _token_of(row: object) -> str:

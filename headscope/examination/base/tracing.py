@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from headscope.checkpoints.contents.tokenizer_file import FirstToken
     from headscope.model.classes.model_request import Choice
-    from headscope.trace import HeadProgram, TokenNames
+    from headscope.trace import HeadProgram, TokenNames, TracedHead
 
 
 SIZES = (8_000_000, 50_000_000)
@@ -52,13 +52,12 @@ def trace_checkpoint(
     from headscope.trace import TokenNames, trace_called, trace_head
     from headscope.upstream.optional.peft_prompts import Uncalled, caller_in_copy
 
-    programs: list[HeadProgram] = []
     if choice.rows:
         try:
-            trace, small = trace_token_rows(skeleton, choice, programs.append)
+            traced, small = trace_token_rows(skeleton, choice)
         except Unsupported as err:
             return Traced(None, (Gap(GapTopic.HEAD_PATH, err.message),))
-        return Traced(with_padding(trace, small) if prove else unless_contradicted(trace), program=programs[-1])
+        return _with_proof(traced, small, prove=prove)
     if choice.chain is not None and choice.chain.unknown:
         return Traced(None, (Gap(GapTopic.HEAD_PATH, choice.chain.unknown),))
     family = special_tokens_of(str(skeleton.config.model_type))
@@ -69,17 +68,24 @@ def trace_checkpoint(
             caller = caller_in_copy(skeleton, choice.adapter)
             twins = partial(shallow_twins, skeleton)
             if caller is not None:
-                trace = trace_called(caller, choice.task, names, keep=programs.append)
+                traced = trace_called(caller, choice.task, names)
             else:
-                trace = trace_head(skeleton, choice.task, names, prove=True, twins=twins, keep=programs.append)
+                traced = trace_head(skeleton, choice.task, names, prove=True, twins=twins)
     except Unsupported as err:
         is_plain = caller is None and not isinstance(err, Uncalled)
-        found = traced_with_numbers(skeleton, choice, names, err, programs.append) if is_plain else None
+        found = traced_with_numbers(skeleton, choice, names, err) if is_plain else None
         if found is None:
             return Traced(None, (Gap(GapTopic.HEAD_PATH, err.message),))
-        trace = replace(found, notes=(*found.notes, _WITH_NUMBERS))
-    trace = without_own_places(trace) if choice.is_composed else trace
-    return Traced(with_padding(trace, choice) if prove else unless_contradicted(trace), program=programs[-1])
+        traced = replace(found, trace=replace(found.trace, notes=(*found.trace.notes, _WITH_NUMBERS)))
+    if choice.is_composed:
+        traced = replace(traced, trace=without_own_places(traced.trace))
+    return _with_proof(traced, choice, prove=prove)
+
+
+def _with_proof(traced: TracedHead, choice: Choice, *, prove: bool) -> Traced:
+    """Adds the effect of padding to a proven trace; drops a proof that was not requested, unless it failed."""
+    trace = with_padding(traced.trace, choice) if prove else unless_contradicted(traced.trace)
+    return Traced(trace, program=traced.program)
 
 
 _WITH_NUMBERS = (
@@ -89,12 +95,8 @@ _WITH_NUMBERS = (
 
 
 def traced_with_numbers(
-    skeleton: PreTrainedModel,
-    choice: Choice,
-    names: TokenNames,
-    failure: Unsupported,
-    keep: Callable[[HeadProgram], object] | None = None,
-) -> HeadTrace | None:
+    skeleton: PreTrainedModel, choice: Choice, names: TokenNames, failure: Unsupported
+) -> TracedHead | None:
     """Traces the head of a small random model of the class, for a base model that decides by its values (experts).
 
     None if numbers aren't what the failed run lacked: without them the small model must fail in the same words. None
@@ -108,7 +110,7 @@ def traced_with_numbers(
     try:
         with quiet(), OwnRandomness():
             model = small_model(choice)
-            trace = trace_head(model, choice.task, names, prove=True, keep=keep)
+            traced = trace_head(model, choice.task, names, prove=True)
             # A small model may run for another reason than its numbers (fewer layers, a smaller vocabulary). Then it
             # isn't a witness for the large one.
             if not _fails_without_numbers(choice, model.config, failure):
@@ -116,11 +118,11 @@ def traced_with_numbers(
     except Exception:  # whatever a foreign constructor or forward raises; the first failure is the one to show
         return None
     small, whole = ({name: tuple(item.shape) for name, item in of.state_dict().items()} for of in (model, skeleton))
-    further = [name for name in whole if name not in small]
+    further, trace = [name for name in whole if name not in small], traced.trace
     is_same_head = all(small[name] == whole.get(name) for name in (*trace.parameters, *trace.buffers))
     if not is_same_head or not all(name.startswith(f"{trace.base_module}.") for name in further):
         return None
-    return replace(trace, live=(*trace.live, *further))
+    return replace(traced, trace=replace(trace, live=(*trace.live, *further)))
 
 
 def _fails_without_numbers(choice: Choice, config: Any, failure: Unsupported) -> bool:

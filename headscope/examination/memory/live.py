@@ -50,8 +50,7 @@ if TYPE_CHECKING:
 
     from headscope.examination.memory.scorers import Scorer
     from headscope.model.tensors.held import Held
-    from headscope.trace import HeadProgram, TokenNames
-    from headscope.trace.head import Keep
+    from headscope.trace import HeadProgram, TokenNames, TracedHead
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,13 +142,11 @@ def see(module: nn.Module, module_request: ModuleRequest | None = None) -> LiveM
     module_request = module_request or ModuleRequest()
     unwrapped = unwrap(module)
     inner, found = unwrapped.module, task_of(unwrapped.origin, module_request.task)
-    programs: list[HeadProgram] = []
     with uncompiled(inner):
-        trace = _trace_live_model(
-            unwrapped, module_request.example_inputs, found, module_request.output, programs.append
-        )
+        traced = _trace_live_model(unwrapped, module_request.example_inputs, found, module_request.output)
+    trace = traced.trace
     trace = _with_padding(trace, unwrapped, found) if module_request.prove else unless_contradicted(trace)
-    return replace(_build_live_model(unwrapped, found, trace, module_request.labels), program=programs[-1])
+    return replace(_build_live_model(unwrapped, found, trace, module_request.labels), program=traced.program)
 
 
 def _build_live_model(unwrapped: Unwrapped, found: Task, trace: HeadTrace, labels: tuple[str, ...]) -> LiveModel:
@@ -306,9 +303,7 @@ def live_facts(live_model: LiveModel, origin: LoadOrigin | None = None) -> Built
     )
 
 
-def _trace_live_model(
-    unwrapped: Unwrapped, example_inputs: Any, task: Task, output: str | None, keep: Keep
-) -> HeadTrace:
+def _trace_live_model(unwrapped: Unwrapped, example_inputs: Any, task: Task, output: str | None) -> TracedHead:
     """Traces the head; a model of Transformers runs on the probe that its checkpoint would be traced with."""
     from transformers import PreTrainedModel
 
@@ -318,17 +313,17 @@ def _trace_live_model(
     module = unwrapped.module
     caller = unwrapped.caller
     if (example_inputs is not None and caller is None) or not isinstance(unwrapped.origin, PreTrainedModel):
-        return _trace_with_examples(module, example_inputs, task, output, keep)
+        return _trace_with_examples(module, example_inputs, task, output)
     with quiet():
         if unwrapped.scorer is not None:
-            return _trace_scorer(unwrapped.scorer, task, output, keep)
+            return _trace_scorer(unwrapped.scorer, task, output)
         assert isinstance(module, PreTrainedModel)
         if caller is not None:
-            return trace_called(caller, task, token_names(module), output=output, keep=keep)
-        return trace_head(module, task, token_names(module), prove=True, output=output, keep=keep)
+            return trace_called(caller, task, token_names(module), output=output)
+        return trace_head(module, task, token_names(module), prove=True, output=output)
 
 
-def _trace_scorer(scorer: Scorer, task: Task, output: str | None, keep: Keep) -> HeadTrace:
+def _trace_scorer(scorer: Scorer, task: Task, output: str | None) -> TracedHead:
     """Traces the head of a scorer, which runs on the probe of the model of Transformers inside."""
     from headscope.trace.batch.probe_batch import build_probe
     from headscope.trace.head import read_head
@@ -341,7 +336,7 @@ def _trace_scorer(scorer: Scorer, task: Task, output: str | None, keep: Keep) ->
         probe = replace(build_probe(inside, task, taken | sizes, turn), labels={})
         return run_forward(subject, probe, hint="give example_inputs that its forward takes", output=output)
 
-    return read_head(scorer.module, run, token_names(scorer.inside), prove=True, keep=keep)
+    return read_head(scorer.module, run, token_names(scorer.inside), prove=True)
 
 
 def token_names(module: nn.Module) -> TokenNames:
@@ -372,9 +367,7 @@ def _with_padding(trace: HeadTrace, unwrapped: Unwrapped, task: Task) -> HeadTra
     return replace(measured, verification=replace(measured.verification, padding=(gap,)))
 
 
-def _trace_with_examples(
-    module: nn.Module, example_inputs: Any, task: Task, output: str | None, keep: Keep
-) -> HeadTrace:
+def _trace_with_examples(module: nn.Module, example_inputs: Any, task: Task, output: str | None) -> TracedHead:
     from headscope.trace.batch.examples import probe_from_examples
     from headscope.trace.head import read_head
     from headscope.trace.record.execution import Execution, run_forward
@@ -389,4 +382,4 @@ def _trace_with_examples(
         probe = probe_from_examples(subject, example_inputs, taken, turn)
         return run_forward(subject, probe, hint="give example_inputs that its forward takes", output=output)
 
-    return read_head(module, run, token_names(module), prove=True, keep=keep)
+    return read_head(module, run, token_names(module), prove=True)

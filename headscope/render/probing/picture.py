@@ -20,8 +20,6 @@ from headscope.render.probing.words import (
 )
 from headscope.render.text.safe import safe
 
-PICTURE_FORMATS = ("svg", "html")
-
 _WIDTH = 940
 _LEFT, _RIGHT = 60, 250
 _TALL = 240

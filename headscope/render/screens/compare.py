@@ -108,7 +108,8 @@ class _Heads:
         if options.max_width >= 120 and 1 < len(models) <= 4:
             yield from _row_lines("", [label(name, STRONG) for name in models], width)
             for name, cells in rows:
-                yield from _row_lines(name, cells, width)
+                same = [cells[0], *(Text("the same", QUIET) for _ in cells[1:])]
+                yield from _row_lines(name, same if _are_equal(cells) else cells, width)
         else:
             yield from _stack_rows(models, rows)
 
@@ -146,7 +147,7 @@ def _is_short(signs: str) -> bool:
 
 def _by_value(cells: Sequence[Text]) -> list[tuple[str, Text]]:
     """Gives each value with the signs of its models, or with `=` if all models have it."""
-    if all(cell.plain == _SAME for cell in cells[1:]):
+    if _are_equal(cells):
         return [("=", cells[0])]
     groups: dict[str, list[int]] = {}
     for at, cell in enumerate(cells):
@@ -164,12 +165,12 @@ def _difference_rows(comparison: Comparison) -> Iterator[tuple[str, list[Text]]]
     yield from _fixed_rows(comparison)
     for item in comparison.differences:
         if item.aspect is not None and item.aspect not in {*_FIXED, Aspect.OPERATIONS}:
-            yield item.what, _fold_equal_cells([label(value, _DIFFERS) for value in item.values])
+            yield item.what, [label(value, _DIFFERS) for value in item.values]
     for row in comparison.stages:
         role = next(role_of(stage.operation) for stage in row if stage is not None)
         same = len({_stage_key(stage) for stage in row}) == 1
         cells = [_stage_cell(stage, report.head, same) for stage, report in zip(row, comparison.reports, strict=True)]
-        yield role, _fold_equal_cells(cells)
+        yield role, cells
 
 
 def _fixed_rows(comparison: Comparison) -> Iterator[tuple[str, list[Text]]]:
@@ -177,7 +178,7 @@ def _fixed_rows(comparison: Comparison) -> Iterator[tuple[str, list[Text]]]:
     differing = _values_by_aspect(comparison)
     for aspect, read in _FIXED.items():
         values = differing.get(aspect) or tuple(map(read, comparison.reports))
-        yield aspect, _fold_equal_cells([label(value, _DIFFERS if aspect in differing else "") for value in values])
+        yield aspect, [label(value, _DIFFERS if aspect in differing else "") for value in values]
 
 
 def _values_by_aspect(comparison: Comparison) -> dict[Aspect, tuple[str, ...]]:
@@ -192,8 +193,8 @@ def _brief_rows(comparison: Comparison) -> Iterator[tuple[str, list[Text]]]:
         if aspect not in _FIXED and aspect not in _SIZES:
             brief = tuple(_BRIEF[aspect](report) for report in comparison.reports) if aspect in _BRIEF else values
             shown = brief if len(set(brief)) > 1 else values
-            yield aspect, _fold_equal_cells([label(value, _DIFFERS) for value in shown])
-    yield "weights", _fold_equal_cells([_weight_amounts(report.head) for report in comparison.reports])
+            yield aspect, [label(value, _DIFFERS) for value in shown]
+    yield "weights", [_weight_amounts(report.head) for report in comparison.reports]
 
 
 _SIZES = frozenset({Aspect.MODEL_SIZE, Aspect.HEAD_SIZE})
@@ -221,14 +222,8 @@ _FIXED: dict[Aspect, Callable[[Report], str]] = {
 """Aspects that the table shows even if the values are the same."""
 
 
-def _fold_equal_cells(cells: list[Text]) -> list[Text]:
-    """Replaces all cells but the first by `the same` if all are equal."""
-    if len({cell.plain for cell in cells}) > 1:
-        return cells
-    return [cells[0], *(Text(_SAME, QUIET) for _ in cells[1:])]
-
-
-_SAME = "the same"
+def _are_equal(cells: Sequence[Text]) -> bool:
+    return len({cell.plain for cell in cells}) == 1
 
 
 def _stage_key(stage: Stage | None) -> str:

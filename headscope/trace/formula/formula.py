@@ -77,10 +77,9 @@ def write_formulas(  # noqa: PLR0917 - a formula is written from that many facts
     except Withheld as err:
         yield Formula("", str(err))
         return
-    memo: dict[int, Expression] = {}
     # Simplified first: `mean(h)` is what people write. Then as it was computed, where the simplification does not give
     # the scores of the head; `h.sum(1) / 11` in a text of 11 tokens fits both, and the next run keeps one.
-    for logits in (*by_rows(plain, execution, tokens), tuple(simplified(node, memo) for node in plain), plain):
+    for logits in (*by_rows(plain, execution, tokens), simplified(plain), plain):
         texts = {_expression_of(logits, numbers_only=only): only for only in (True, False)}
         texts.pop("", None)
         if not texts:

@@ -25,11 +25,14 @@ from headscope.trace.replay.picks import TokenNames
 from headscope.trace.replay.replay import MaskKind
 
 
-def simplified(node: Expression, memo: dict[int, Expression]) -> Expression:
-    """Writes sums over positions divided by their number as means; the result must be proven like any other tree.
+def simplified(logits: tuple[Expression, ...]) -> tuple[Expression, ...]:
+    """Writes sums over positions divided by their number as means; the result must be proven like any other tree."""
+    memo: dict[int, Expression] = {}
+    return tuple(_simplify_once(node, memo) for node in logits)
 
-    `memo` holds what is done already: parts of the tree are shared, and would otherwise be walked at every use.
-    """
+
+def _simplify_once(node: Expression, memo: dict[int, Expression]) -> Expression:
+    # Parts of the tree are shared, and would otherwise be walked at every use.
     if id(node) not in memo:
         memo[id(node)] = _simplify_node(node, memo)
     return memo[id(node)]
@@ -40,18 +43,20 @@ def _simplify_node(node: Expression, memo: dict[int, Expression]) -> Expression:
         case Hidden() | Side() | Number() | Rows():
             return node
         case Pick() | Cut() | Pooled():
-            return replace(node, of=simplified(node.of, memo))
+            return replace(node, of=_simplify_once(node.of, memo))
         case Arithmetic():
             mean = _mean_of_sum(node)
             if mean is not None:
-                return replace(mean, of=simplified(mean.of, memo))
-            return replace(node, left=simplified(node.left, memo), right=simplified(node.right, memo))
+                return replace(mean, of=_simplify_once(mean.of, memo))
+            return replace(node, left=_simplify_once(node.left, memo), right=_simplify_once(node.right, memo))
         case Joined():
-            return replace(node, parts=tuple(simplified(part, memo) for part in node.parts))
+            return replace(node, parts=tuple(_simplify_once(part, memo) for part in node.parts))
         case Applied():
-            operands = tuple(simplified(item, memo) for item in node.operands)
+            operands = tuple(_simplify_once(item, memo) for item in node.operands)
             return replace(
-                node, operands=operands, inputs=tuple((tensor, simplified(item, memo)) for tensor, item in node.inputs)
+                node,
+                operands=operands,
+                inputs=tuple((tensor, _simplify_once(item, memo)) for tensor, item in node.inputs),
             )
 
 

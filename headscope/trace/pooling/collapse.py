@@ -1,8 +1,9 @@
 """Collapse of the token axis: what a pick, a mean, a maximum or a sum reads of the positions."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 import torch
 
@@ -21,19 +22,28 @@ _BY_ROW = Positions(Where.BY_ROW)
 class Part:
     """Part of a pooling: a kind, the positions, and the rule in words.
 
-    `sources` are the numbers of the hidden states that it mixes; `summed` is the number of positions of a sum that
-    nothing has divided yet; `tensors` are those before and after the token axis disappears. `smallest` is the rule that
-    a maximum has if its values have their sign changed: then the smallest value is read.
+    `details` are what the rule says beside the kind, the positions and the sources: they are compared, and its words
+    are not. `sources` are the numbers of the hidden states that it mixes; `summed` is the number of positions of a sum
+    that nothing has divided yet; `tensors` are those before and after the token axis disappears. `smallest` is the rule
+    that a maximum has if its values have their sign changed: then the smallest value is read. `has_padding` says
+    whether a weighted sum reads padding; None if that isn't known.
     """
 
     kind: PoolingKind
     positions: Positions
-    rule: str
+    rule: str = field(compare=False)
+    details: tuple[Hashable, ...] = ()
     evidence: tuple[Step, ...] = ()
     summed: int = 0
     sources: tuple[int, ...] = (0,)
     tensors: tuple[torch.Tensor, ...] = field(default=(), compare=False, repr=False)
     smallest: str = field(default="", compare=False)
+    has_padding: bool | None = None
+
+    def as_other(self, words: str, *details: Hashable) -> Self:
+        """Makes a part of no kind that has a name, whose rule ends in further words with these details."""
+        known = (self.kind, *self.details, *details)
+        return replace(self, kind=PoolingKind.OTHER, rule=f"{self.rule}{words}", details=known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +86,8 @@ def collapse(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading
     """Describes what a step reads of the positions of `entering`, whose token axis is gone in its result."""
     if _joins_rows(step, entering, reading):
         rule = f"the token axis and the batch disappear together in {step.name}"
-        return (Part(PoolingKind.OTHER, _BY_ROW, rule, (*state.touched_by, step), sources=state.sources),)
+        by, details = (*state.touched_by, step), ("rows", step.name)
+        return (Part(PoolingKind.OTHER, _BY_ROW, rule, details, by, sources=state.sources),)
     classify = _COLLAPSES.get(step.name, _read_other)
     # Values of the hidden states chose the positions, so the rule of the operation alone would be wrong.
     if state.chosen and (classify in _CHOOSES or (classify in _SUMS and not state.weighted)):
@@ -86,10 +97,8 @@ def collapse(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading
     # A mean or a sum of mixed positions still reads all of them; one position no longer holds only its token.
     if state.mixed and classify in {_read_pick, _read_max}:
         last = state.touched_by[-1].name if state.touched_by else "another operation"
-        mixer = f"{state.window.name} over neighboring" if state.window else f"{last} over all"
-        parts = tuple(
-            replace(part, kind=PoolingKind.OTHER, rule=f"{part.rule}, after {mixer} positions") for part in parts
-        )
+        mixer = (state.window.name, "neighboring") if state.window else (last, "all")
+        parts = tuple(part.as_other(f", after {' over '.join(mixer)} positions", *mixer) for part in parts)
         by = (*state.touched_by, state.window, step) if state.window else by
     tensors = (entering, step.last.outputs[0])
     return tuple(replace(part, evidence=by, sources=state.sources, tensors=tensors) for part in parts)
@@ -126,43 +135,49 @@ def _index_within(kept: Positions, index: int, reading: Reading) -> Positions:
 
 def part_of_pick(positions: Positions, step: Step, reading: Reading) -> Part:  # noqa: PLR0911 - one line for each kind
     """Makes the part for one position per row, with its rule in words."""
-    sources = sorted(inputs_beside(step, reading))
+    sources = tuple(sorted(inputs_beside(step, reading)))
     found = f", found from {' and '.join(sources)}" if sources else ""
-    fixed = ", padding or not" if _reads_texts(reading) else ""
+    is_text = _reads_texts(reading)
+    fixed = ", padding or not" if is_text else ""
     match positions.where:
         case Where.INDEX if positions.index == 0:
             whose = "the tokenizer" if reading.names.is_own else "the family's tokenizer"
             called = f", where {whose} puts {positions.token}" if positions.token else ""
             called = ", a virtual token of the adapter" if reading.names.ahead else called
-            return Part(PoolingKind.FIRST_TOKEN, positions, f"first position (index 0){fixed}{called}")
+            return Part(PoolingKind.FIRST_TOKEN, positions, f"first position (index 0){fixed}{called}", (is_text,))
         case Where.INDEX if positions.index == -1:
-            return Part(PoolingKind.LAST_TOKEN, positions, f"last position{fixed}")
+            return Part(PoolingKind.LAST_TOKEN, positions, f"last position{fixed}", (is_text,))
         case Where.INDEX:
-            return Part(PoolingKind.TOKEN_AT, positions, f"position {positions.index}{fixed}")
+            return Part(PoolingKind.TOKEN_AT, positions, f"position {positions.index}{fixed}", (is_text,))
         case Where.LAST_NON_PAD:
-            return Part(PoolingKind.LAST_NON_PAD_TOKEN, positions, f"last position that is not padding{found}")
+            return Part(PoolingKind.LAST_NON_PAD_TOKEN, positions, f"last position that is not padding{found}", sources)
         case Where.AFTER_LAST_NON_PAD:
             rule = f"the position after the last that is not padding, within the row{found}"
-            return Part(PoolingKind.LAST_NON_PAD_TOKEN, positions, rule)
+            return Part(PoolingKind.LAST_NON_PAD_TOKEN, positions, rule, sources)
         case Where.EOS:
-            return Part(PoolingKind.EOS_TOKEN, positions, f"position of the {positions.text} token{found}")
+            return Part(PoolingKind.EOS_TOKEN, positions, f"position of the {positions.text} token{found}", sources)
         case Where.FIRST_NON_PAD:
-            return Part(PoolingKind.FIRST_TOKEN, positions, f"first position that is not padding{found}")
-    return Part(PoolingKind.OTHER, _BY_ROW, "one position per row, by a rule not recognized")
+            return Part(PoolingKind.FIRST_TOKEN, positions, f"first position that is not padding{found}", sources)
+    return Part(PoolingKind.OTHER, _BY_ROW, "one position per row, by a rule not recognized", ("pick",))
 
 
 def _read_mean(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
     if state.weighted:
-        return (Part(PoolingKind.WEIGHTED, ALL, "mean of the positions, each with its own weight"),)
+        return (Part(PoolingKind.WEIGHTED, ALL, "mean of the positions, each with its own weight", ("mean",)),)
     if state.masked:
-        return (Part(PoolingKind.OTHER, ALL, "mean over all positions of values that a mask has set to zero"),)
+        rule = "mean over all positions of values that a mask has set to zero"
+        return (Part(PoolingKind.OTHER, ALL, rule, ("zeroed mean",)),)
     if state.kept is None:
-        return (Part(PoolingKind.OTHER, _BY_ROW, "mean over some positions, by a rule not recognized"),)
-    if state.kept != ALL:
-        return (Part(PoolingKind.MEAN, state.kept, f"mean over {_range_words(state.kept)}"),)
-    if not reading.execution.probe.length and entering.dim() == IMAGE_RANK:
+        return (Part(PoolingKind.OTHER, _BY_ROW, "mean over some positions, by a rule not recognized", ("mean",)),)
+    if state.kept == ALL and not reading.execution.probe.length and entering.dim() == IMAGE_RANK:
         return (Part(PoolingKind.SPATIAL_MEAN, ALL, "mean over all spatial positions"),)
-    return (Part(PoolingKind.MEAN, ALL, f"mean over all positions{_and_padding(reading)}"),)
+    return (_mean_over(state.kept, reading),)
+
+
+def _mean_over(kept: Positions, reading: Reading) -> Part:
+    if kept != ALL:
+        return Part(PoolingKind.MEAN, kept, f"mean over {_range_words(kept)}")
+    return Part(PoolingKind.MEAN, ALL, f"mean over all positions{_and_padding(reading)}", (_reads_texts(reading),))
 
 
 def _and_padding(reading: Reading) -> str:
@@ -187,21 +202,21 @@ def _read_sum(step: Step, entering: torch.Tensor, state: Tokens, reading: Readin
     if state.weighted:
         return (Part(PoolingKind.WEIGHTED, ALL, "weighted sum of the positions"),)
     if state.kept is None:
-        return (Part(PoolingKind.OTHER, _BY_ROW, "sum over some positions, by a rule not recognized"),)
+        return (Part(PoolingKind.OTHER, _BY_ROW, "sum over some positions, by a rule not recognized", ("sum",)),)
     count = math.prod(entering.shape[axis] for axis in reading.axes.of(entering))
     if state.masked:
         rule = "sum over the positions that the mask keeps"
-        return (Part(PoolingKind.MASKED_MEAN, Positions(Where.NON_PAD), rule, summed=count),)
-    return (Part(PoolingKind.OTHER, state.kept, "sum over the positions", summed=count),)
+        return (Part(PoolingKind.MASKED_MEAN, Positions(Where.NON_PAD), rule, ("sum",), summed=count),)
+    return (Part(PoolingKind.OTHER, state.kept, "sum over the positions", ("sum",), summed=count),)
 
 
 def _read_deviation(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
-    return (Part(PoolingKind.OTHER, ALL, "standard deviation of each feature over all positions"),)
+    return (Part(PoolingKind.OTHER, ALL, "standard deviation of each feature over all positions", ("deviation",)),)
 
 
 def _read_max(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
     if state.kept is None:
-        return (Part(PoolingKind.OTHER, _BY_ROW, "largest value of each feature over some positions"),)
+        return (Part(PoolingKind.OTHER, _BY_ROW, "largest value of each feature over some positions", ("max",)),)
     if state.masked:
         positions, over = Positions(Where.NON_PAD), "the positions that the mask keeps"
     elif state.kept != ALL:
@@ -210,12 +225,13 @@ def _read_max(step: Step, entering: torch.Tensor, state: Tokens, reading: Readin
         positions, over = state.kept, f"the positions{_and_padding(reading)}"
     weights = ", each multiplied by its own weight" if state.weighted else ""
     words = f"value of each feature over {over}{weights}"
-    return (Part(PoolingKind.MAX, positions, f"largest {words}", smallest=f"smallest {words}"),)
+    details = (positions == ALL and _reads_texts(reading), state.weighted)
+    return (Part(PoolingKind.MAX, positions, f"largest {words}", details, smallest=f"smallest {words}"),)
 
 
 def _read_chosen(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
     rule = f"{step.name} over positions that the values of the hidden states choose"
-    return (Part(PoolingKind.OTHER, _BY_ROW, rule),)
+    return (Part(PoolingKind.OTHER, _BY_ROW, rule, ("chosen", step.name)),)
 
 
 def _read_weighted(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
@@ -230,7 +246,8 @@ def _read_flatten(step: Step, entering: torch.Tensor, state: Tokens, reading: Re
 
 
 def _read_other(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
-    return (Part(PoolingKind.OTHER, ALL, f"the token axis disappears in {step.name}, by a rule not recognized"),)
+    rule = f"the token axis disappears in {step.name}, by a rule not recognized"
+    return (Part(PoolingKind.OTHER, ALL, rule, ("axis", step.name)),)
 
 
 _COLLAPSES: dict[str, Callable[[Step, torch.Tensor, Tokens, Reading], tuple[Part, ...]]] = {
@@ -274,20 +291,16 @@ def averaged(part: Part, step: Step, reading: Reading) -> Part:
     divisor = step.last.args[1] if len(step.last.args) > 1 else None
     constant = float(divisor) if isinstance(divisor, int | float) else None
     if constant is not None and (constant != part.summed or part.kind is PoolingKind.MASKED_MEAN):
-        by = "the number of all positions" if constant == part.summed else f"{constant:g}"
-        rule = f"{part.rule}, divided by {by}"
-        return replace(part, kind=PoolingKind.OTHER, rule=rule, evidence=(*part.evidence, step), summed=0)
-    if part.positions.where is Where.BY_ROW:
-        rule = "sum over some positions, by a rule not recognized, divided by a number"
-        return replace(part, rule=rule, evidence=(*part.evidence, step), summed=0)
+        is_count = constant == part.summed
+        by = "the number of all positions" if is_count else f"{constant:g}"
+        divided = part.as_other(f", divided by {by}", None if is_count else constant)
+        return replace(divided, evidence=(*part.evidence, step), summed=0)
     if part.kind is PoolingKind.MASKED_MEAN or any("mask" in name for name in inputs_beside(step, reading)):
-        kind, positions = PoolingKind.MASKED_MEAN, Positions(Where.NON_PAD)
         rule = "mean over the positions that the mask keeps"
-    elif part.positions.where is Where.RANGE:
-        kind, positions, rule = PoolingKind.MEAN, part.positions, f"mean over {_range_words(part.positions)}"
+        mean = Part(PoolingKind.MASKED_MEAN, Positions(Where.NON_PAD), rule)
     else:
-        kind, positions, rule = PoolingKind.MEAN, ALL, f"mean over all positions{_and_padding(reading)}"
-    return replace(part, kind=kind, positions=positions, rule=rule, evidence=(*part.evidence, step), summed=0)
+        mean = _mean_over(part.positions, reading)
+    return replace(mean, evidence=(*part.evidence, step), sources=part.sources, tensors=part.tensors)
 
 
 def inputs_beside(step: Step, reading: Reading) -> set[str]:

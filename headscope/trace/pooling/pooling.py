@@ -1,7 +1,9 @@
 """Pooling: how the token axis of the hidden states disappears on the way to the logits, read step by step."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import accumulate
 
 import torch
@@ -18,6 +20,7 @@ from headscope.trace.pooling.collapse import (
     inputs_beside,
     part_of_pick,
 )
+from headscope.trace.record.base import ModelNames
 from headscope.trace.record.execution import Execution
 from headscope.trace.record.indexing import Picked
 from headscope.trace.replay.picks import TokenNames, explain_pick, is_mask_of_rows, sliced_positions
@@ -30,34 +33,69 @@ _FAR_BELOW = -1e3
 """A number that takes a position out of a maximum when it is added: masks add from -1e4 to minus infinity."""
 
 
-@dataclass(frozen=True, slots=True)
-class RuleWords:
-    """Words of a pooling's rule: those of its parts, and what they are joined by."""
+@dataclass(frozen=True)
+class PoolingRead:
+    """Pooling that was read: its parts, the names of the operations that join them, and the hidden states."""
 
     parts: tuple[Part, ...]
-    reading: Reading
+    joins: tuple[str, ...]
     sources: tuple[HiddenSource, ...]
+    names: ModelNames
 
-    def of(self, typed: tuple[PoolingPart, ...]) -> str:
-        """Writes the rule of a pooling of these parts."""
+    @property
+    def tensors(self) -> tuple[tuple[torch.Tensor, ...], ...]:
+        """Tensors before and after the token axis disappears, for each part; empty if it stays."""
+        return tuple(part.tensors for part in self.parts)
+
+    @cached_property
+    def values(self) -> Hashable:
+        """Everything that the rule says, without its words: equal for runs that show the same rule."""
+        parts = tuple(
+            (
+                replace(part, evidence=(), sources=()),
+                # The last layer of a shallow twin has another number than that of the model.
+                tuple(replace(item, module=_NUMBER.sub("#", item.module)) for item in self._sources_of(part)),
+            )
+            for part in self.parts
+        )
+        return parts, self.joins, self._is_summary
+
+    @cached_property
+    def pooling(self) -> Pooling:
+        """The same as a fact, with its rule in words."""
+        if not self.parts:
+            return Pooling(PoolingKind.OTHER, (), _NO_HIDDEN_STATES, ())
+        evidence = tuple(
+            Evidence(step.name, self.names.path(step.last), short_path(step.last.file), step.last.line)
+            for step in self._steps
+        )
+        typed = tuple(
+            PoolingPart(part.kind, part.positions, f"{part.rule}{_PADDING[part.has_padding]}", self._sources_of(part))
+            for part in self.parts
+        )
         if len(typed) == 1:
-            return _summary_prefix(_steps_of(self.parts)) + typed[0].rule + _layer_suffix(typed[0], self.sources)
-        joins = self.reading.joins
-        how = " and ".join(dict.fromkeys(_JOINS.get(step.name, f"joined by {step.name}") for step in joins))
-        several = _are_of_several_sources(typed)
-        rules = (f"{part.rule} of {_source_text(part)}" if several else part.rule for part in typed)
-        return f"{how or 'together'}: {'; '.join(rules)}"
+            part, summary = self.parts[0], "summary: " if self._is_summary else ""
+            rule = f"{summary}{part.rule}{_layer_suffix(typed[0])}{_PADDING[part.has_padding]}"
+            return Pooling(part.kind, (part.positions.text,), rule, evidence, typed)
+        several = len({part.sources for part in typed}) > 1
+        sources = tuple(f" of {_source_text(part)}" if several else "" for part in typed)
+        tokens = tuple(f"{part.positions.text}{source}" for part, source in zip(typed, sources, strict=True))
+        rules = "; ".join(f"{part.rule}{source}" for part, source in zip(typed, sources, strict=True))
+        how = " and ".join(_JOINS.get(name, f"joined by {name}") for name in self.joins) or "together"
+        return Pooling(PoolingKind.CONCAT, tokens, f"{how}: {rules}", evidence, typed)
 
+    @property
+    def _steps(self) -> tuple[Step, ...]:
+        return tuple(dict.fromkeys(step for part in self.parts for step in part.evidence))
 
-@dataclass(frozen=True, slots=True)
-class PoolingRead:
-    """Pooling that was read, with the words of its rule. `tensors` are, for each part, those before and after the
-    token axis disappears; empty if it stays.
-    """
+    @property
+    def _is_summary(self) -> bool:
+        """True for a pooling of a SequenceSummary module, whose `summary_type` decides the rule."""
+        modules = (type(module).__name__ for step in self._steps for module in step.last.modules)
+        return any(name.endswith("SequenceSummary") for name in modules)
 
-    pooling: Pooling
-    tensors: tuple[tuple[torch.Tensor, ...], ...]
-    words: RuleWords
+    def _sources_of(self, part: Part) -> tuple[HiddenSource, ...]:
+        return tuple(self.sources[number] for number in part.sources)
 
 
 def read_pooling(  # noqa: PLR0917 - a pooling is read from that many sides
@@ -79,8 +117,8 @@ def read_pooling(  # noqa: PLR0917 - a pooling is read from that many sides
         if step.name in SPLITS:
             _read_split(step, reading)
     parts = _parts_at_the_logits(reading)
-    words = RuleWords(parts, reading, sources)
-    return PoolingRead(_build_pooling(parts, reading, sources, words), tuple(part.tensors for part in parts), words)
+    joins = dict.fromkeys(step.name for step in reading.joins) if len(parts) > 1 else ()
+    return PoolingRead(parts, tuple(joins), sources, execution.names)
 
 
 def _state_of_output(output: torch.Tensor, state: State, step: Step, reading: Reading) -> State:
@@ -90,7 +128,8 @@ def _state_of_output(output: torch.Tensor, state: State, step: Step, reading: Re
     if not isinstance(state, Tokens) or step.name not in _RECURRENT or reading.axes.of(output):
         return state
     rule = f"end state of {step.name} over all positions"
-    return (Part(PoolingKind.OTHER, ALL, rule, (*state.touched_by, step), sources=state.sources),)
+    by, details = (*state.touched_by, step), ("end state", step.name)
+    return (Part(PoolingKind.OTHER, ALL, rule, details, by, sources=state.sources),)
 
 
 def _read_split(step: Step, reading: Reading) -> None:
@@ -125,16 +164,17 @@ def _parts_at_the_logits(reading: Reading) -> tuple[Part, ...]:
         state = reading.states.get(id(logits), ())
         for part in (_each_token(state),) if isinstance(state, Tokens) else state:
             found[part] = None
-    return tuple(found)
+    # A sum that nothing divided is not a mean.
+    return tuple(replace(part, kind=PoolingKind.OTHER, summed=0) if part.summed else part for part in found)
 
 
 def _each_token(state: Tokens) -> Part:
     each = Positions(Where.EACH)
     if state.mixed:
         rule = "one score per token, computed from other positions too"
-        return Part(PoolingKind.OTHER, each, rule, state.touched_by, sources=state.sources)
+        return Part(PoolingKind.OTHER, each, rule, evidence=state.touched_by, sources=state.sources)
     rule = "one score per token: nothing is pooled"
-    return Part(PoolingKind.NONE, each, rule, state.touched_by, sources=state.sources)
+    return Part(PoolingKind.NONE, each, rule, evidence=state.touched_by, sources=state.sources)
 
 
 def _state_after(step: Step, reading: Reading) -> State:
@@ -163,9 +203,9 @@ def _open_operands(step: Step, reading: Reading) -> int:
 
 def _join_parts(step: Step, parts: list[Part], operands: int, reading: Reading) -> tuple[Part, ...]:
     """Returns the parts of a step's operands, each once; if the step joins different ones, it keeps how."""
-    found: dict[tuple[PoolingKind, Positions, str, tuple[int, ...]], Part] = {}
+    found: dict[Hashable, Part] = {}
     for part in parts:
-        found.setdefault((part.kind, part.positions, part.rule, part.sources), part)
+        found.setdefault((part.kind, part.positions, part.details, part.sources), part)
     unique = tuple(found.values())
     if operands > 1 and len(unique) > 1:
         reading.joins.append(step)
@@ -333,39 +373,9 @@ _CHANNELS = 2
 _RECURRENT = {"lstm", "gru", "rnn_tanh", "rnn_relu"}
 _PRODUCTS = {"matmul", "bmm", "einsum", "scaled_dot_product_attention", "multi_head_attention_forward"}
 _JOINS = {"cat": "side by side", "stack": "stacked", "add": "added", "sub": "subtracted", "mul": "multiplied"}
-
-
-def _build_pooling(
-    parts: tuple[Part, ...], reading: Reading, sources: tuple[HiddenSource, ...], words: RuleWords
-) -> Pooling:
-    if not parts:
-        return Pooling(
-            PoolingKind.OTHER, (), "no hidden states with a token axis were found on the way to the scores", ()
-        )
-    names = reading.execution.names
-    evidence = tuple(
-        Evidence(step.name, names.path(step.last), short_path(step.last.file), step.last.line)
-        for step in _steps_of(parts)
-    )
-    typed = tuple(_typed_part(part, sources) for part in parts)
-    if len(typed) == 1:
-        return Pooling(typed[0].kind, (typed[0].positions.text,), words.of(typed), evidence, typed)
-    several = _are_of_several_sources(typed)
-    tokens = (f"{part.positions.text} of {_source_text(part)}" if several else part.positions.text for part in typed)
-    return Pooling(PoolingKind.CONCAT, tuple(tokens), words.of(typed), evidence, typed)
-
-
-def _steps_of(parts: tuple[Part, ...]) -> tuple[Step, ...]:
-    return tuple(dict.fromkeys(step for part in parts for step in part.evidence))
-
-
-def _are_of_several_sources(parts: tuple[PoolingPart, ...]) -> bool:
-    return len({part.sources for part in parts}) > 1
-
-
-def _typed_part(part: Part, sources: tuple[HiddenSource, ...]) -> PoolingPart:
-    kind = PoolingKind.OTHER if part.summed else part.kind  # a sum that nothing divided is not a mean
-    return PoolingPart(kind, part.positions, part.rule, tuple(sources[number] for number in part.sources))
+_PADDING = {None: "", True: ", padding included", False: ", padding left out"}
+_NO_HIDDEN_STATES = "no hidden states with a token axis were found on the way to the scores"
+_NUMBER = re.compile(r"\d+")
 
 
 def _source_text(part: PoolingPart) -> str:
@@ -374,15 +384,9 @@ def _source_text(part: PoolingPart) -> str:
     return texts[0] if len(texts) == 1 else f"{texts[0]} to {texts[-1]}"
 
 
-def _layer_suffix(part: PoolingPart, sources: tuple[HiddenSource, ...]) -> str:
+def _layer_suffix(part: PoolingPart) -> str:
     """Returns words on the layer, unless it is only the last one."""
     layers = [source.layer for source in part.sources if source.layer is not None]
     if len(part.sources) > 1:
         return f", of a mix of {len(part.sources)} hidden states"
     return f", of hidden states {layers[0]} (-1 is the last)" if layers and layers[0] != -1 else ""
-
-
-def _summary_prefix(steps: tuple[Step, ...]) -> str:
-    """Returns "summary: " for a pooling of a SequenceSummary module, whose `summary_type` decides the rule."""
-    modules = (type(module).__name__ for step in steps for module in step.last.modules)
-    return "summary: " if any(name.endswith("SequenceSummary") for name in modules) else ""

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 import torch
 
 from headscope.errors import Unsupported
-from headscope.facts import Pooling, PoolingKind, PoolingPart
+from headscope.facts import PoolingKind
+from headscope.trace.pooling.collapse import Part
 from headscope.trace.pooling.pooling import PoolingRead
 from headscope.trace.record.recorder import Operation
 from headscope.trace.replay.changed_inputs import EVEN, ChangedInputs
@@ -21,41 +22,30 @@ _CLOSE = 1e-3
 _Vectors = list[torch.Tensor]
 
 
-def with_changes_taken_back(read: PoolingRead, runs: ChangedInputs | None) -> Pooling:
+def with_changes_taken_back(read: PoolingRead, runs: ChangedInputs | None) -> PoolingRead:
     """Corrects a pooling that is called a mean or a maximum, but pools changed values that are changed back later.
 
     If every position holds the same vector, a value from after such a pooling equals one from before it.
     """
-    pooling = read.pooling
-    if runs is None or len(read.tensors) != len(pooling.parts):
-        return pooling
-    found = []
-    for part, pair, seen in zip(pooling.parts, read.tensors, read.words.parts, strict=True):
-        if not pair or part.kind not in EVEN:
-            found.append(part)
-            continue
-        try:
-            found.append(_rename_part(part, _Pooled(runs, pair[0], pair[1], seen.smallest)))
-        except Unsupported:  # it cannot be run again, and what was read is not proven either
-            found.append(part)
-    parts = tuple(found)
-    if parts == pooling.parts:
-        return pooling
-    kind = parts[0].kind if len(parts) == 1 else pooling.kind
-    return replace(pooling, kind=kind, rule=read.words.of(parts), parts=parts)
+    return read if runs is None else replace(read, parts=tuple(_true_part(part, runs) for part in read.parts))
+
+
+def _true_part(part: Part, runs: ChangedInputs) -> Part:
+    if not part.tensors or part.kind not in EVEN:
+        return part
+    try:
+        return _rename_part(part, _Pooled(runs, part.tensors[0], part.tensors[1]))
+    except Unsupported:  # it cannot be run again, and what was read is not proven either
+        return part
 
 
 @dataclass(frozen=True, slots=True)
 class _Pooled:
-    """Tensors before and after one token axis disappears, in the head that they belong to.
-
-    `smallest` is the rule if the smallest values come out instead of the largest.
-    """
+    """Tensors before and after one token axis disappears, in the head that they belong to."""
 
     runs: ChangedInputs
     before: torch.Tensor
     after: torch.Tensor
-    smallest: str
 
     def earlier(self) -> Iterator[torch.Tensor]:
         """Yields the tensors with tokens from which `before` is made, the nearest first."""
@@ -78,7 +68,7 @@ class _Pooled:
                         yield operation, output
 
 
-def _rename_part(part: PoolingPart, pooled: _Pooled) -> PoolingPart:
+def _rename_part(part: Part, pooled: _Pooled) -> Part:
     """Returns the part with its true rule if a later value is one from before the pooling."""
     later, earlier = tuple(pooled.later()), tuple(pooled.earlier())
     if not later or not earlier:
@@ -96,26 +86,23 @@ def _rename_part(part: PoolingPart, pooled: _Pooled) -> PoolingPart:
                 continue
             if _is_close(back, _largest_of_rows(held)) or _is_close(back, _largest_of_rows(held).abs()):
                 vectors = _vectors_of_part(tensor, part, pooled, usual)
-                rule = _true_rule(part, vectors, _flat_rows(usual, changed_back), operation, pooled.smallest)
-                if rule != part.rule:
-                    return replace(part, kind=PoolingKind.OTHER, rule=rule)
+                found = _with_true_rule(part, vectors, _flat_rows(usual, changed_back), operation)
+                if found is not part:
+                    return found
     return part
 
 
-def _true_rule(
-    part: PoolingPart, held: _Vectors | None, back: torch.Tensor, operation: Operation, smallest: str
-) -> str:
-    """Writes the rule in words that hold for the vectors before the changes, of which `back` is what comes out."""
+def _with_true_rule(part: Part, held: _Vectors | None, back: torch.Tensor, operation: Operation) -> Part:
+    """Returns the part with a rule that holds for the vectors before the changes, of which `back` is what comes out."""
     if held is None:
-        return part.rule
-    if part.kind is not PoolingKind.MAX:
-        is_same = _is_close(back, torch.stack([row.mean(0) for row in held]))
-    elif _is_close(back, _smallest_of_rows(held)):
-        return smallest
-    else:
-        is_same = _is_close(back, _largest_of_rows(held))
-    transformed = f", of transformed values, then transformed back by {single_step(operation).name}"
-    return part.rule if is_same else f"{part.rule}{transformed}"
+        return part
+    is_largest = part.kind is PoolingKind.MAX
+    if is_largest and _is_close(back, _smallest_of_rows(held)):
+        return replace(part.as_other("", "smallest"), rule=part.smallest)
+    if _is_close(back, _largest_of_rows(held) if is_largest else torch.stack([row.mean(0) for row in held])):
+        return part
+    name = single_step(operation).name
+    return part.as_other(f", of transformed values, then transformed back by {name}", "transformed", name)
 
 
 def _flat_rows(replay: Replay, tensor: torch.Tensor) -> torch.Tensor:
@@ -123,7 +110,7 @@ def _flat_rows(replay: Replay, tensor: torch.Tensor) -> torch.Tensor:
     return replay.differentiable(tensor).detach().flatten(1)
 
 
-def _vectors_of_part(tensor: torch.Tensor, part: PoolingPart, pooled: _Pooled, replay: Replay) -> _Vectors | None:
+def _vectors_of_part(tensor: torch.Tensor, part: Part, pooled: _Pooled, replay: Replay) -> _Vectors | None:
     """Returns what a tensor holds at the positions of a part, [positions, features] for each row.
 
     None if it has other features than the result of the pooling, or if its positions are unknown.

@@ -7,18 +7,17 @@ show is not a coincidence. headscope doesn't claim what no two runs show alike.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from headscope.errors import Unsupported
-from headscope.facts import Gap, GapTopic, Pooling, PoolingKind, PoolingPart, Shape, Stage, Verification
+from headscope.facts import Gap, GapTopic, Pooling, PoolingKind, Shape, Stage, Verification
 from headscope.trace.formula.formula import Formula, prove, write_formulas
-from headscope.trace.pooling.pooling import read_pooling
+from headscope.trace.pooling.pooling import PoolingRead, read_pooling
 from headscope.trace.pooling.taken_back import with_changes_taken_back
-from headscope.trace.proof.gradients import PartTensors, verify_pooling, with_weighed_positions
+from headscope.trace.proof.gradients import verify_pooling, with_weighed_positions
 from headscope.trace.record.execution import Execution
 from headscope.trace.replay.changed_inputs import ChangedInputs
 from headscope.trace.replay.picks import TokenNames
@@ -27,8 +26,6 @@ from headscope.trace.slice.axes import TokenAxes, find_token_axes
 from headscope.trace.slice.doubts import doubts
 from headscope.trace.slice.head_slice import HeadSlice, read_sources
 from headscope.trace.slice.stages import Step, build_stages, place_of, read_steps
-
-_NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True)
@@ -40,8 +37,7 @@ class Look:
     steps: tuple[Step, ...]
     stages: tuple[Stage, ...]
     axes: TokenAxes
-    pooling: Pooling
-    tensors: PartTensors
+    read: PoolingRead
     formulas: Iterator[Formula]
     runs: ChangedInputs | None = None
     unfaithful: tuple[str, ...] = ()
@@ -67,9 +63,19 @@ class Look:
         first = self.formula
         return (*(self._tried_formulas or (first,)), *self.formulas)
 
+    @cached_property
+    def pooling(self) -> Pooling:
+        """Pooling that this run claims."""
+        return withdrawn(self.read.pooling) if self.unfaithful else self.read.pooling
+
+    def has_same_pooling(self, other: Look) -> bool:
+        """True if both runs show the same pooling, by its values and not its words, or if neither claims one."""
+        claims = [None if look.unfaithful else look.read.values for look in (self, other)]
+        return claims[0] == claims[1]
+
     def verify(self) -> Verification:
         """Compares the gradients of this run with its pooling."""
-        return verify_pooling(self.execution, self.head, self.pooling, self.axes, self.tensors, self.runs)
+        return verify_pooling(self.execution, self.head, self.pooling, self.axes, self.read.tensors, self.runs)
 
 
 def look_at(execution: Execution, head: HeadSlice, tokens: TokenNames) -> Look:
@@ -78,9 +84,8 @@ def look_at(execution: Execution, head: HeadSlice, tokens: TokenNames) -> Look:
     axes, sources = find_token_axes(execution, head), read_sources(execution, head, names)
     unfaithful = (*unfaithful_reasons(execution, head), *doubts(execution, head))
     replay = None if unfaithful else prove(execution, head)
-    read = read_pooling(execution, head, steps, tokens, axes, sources)
     runs = ChangedInputs(execution, head, axes, replay) if replay else None
-    pooling = with_changes_taken_back(read, runs)
+    read = with_changes_taken_back(read_pooling(execution, head, steps, tokens, axes, sources), runs)
     formulas = write_formulas(execution, head, steps, axes, tokens, sources, replay)
     return Look(
         execution=execution,
@@ -88,8 +93,7 @@ def look_at(execution: Execution, head: HeadSlice, tokens: TokenNames) -> Look:
         steps=steps,
         stages=build_stages(execution, head, steps),
         axes=axes,
-        pooling=withdrawn(pooling) if unfaithful else with_weighed_positions(pooling, execution, head, axes, replay),
-        tensors=read.tensors,
+        read=with_weighed_positions(read, execution, head, axes, replay),
         formulas=iter((Formula("", unfaithful[0]),)) if unfaithful else formulas,
         runs=runs,
         unfaithful=unfaithful,
@@ -98,9 +102,10 @@ def look_at(execution: Execution, head: HeadSlice, tokens: TokenNames) -> Look:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Facts that two runs of a head show alike; `gaps` says what they do not."""
+    """Facts that two runs of a head show alike; `gaps` says what they do not. `witness` shows the pooling."""
 
     pooling: Pooling
+    witness: Look
     formula: Formula
     stages: tuple[Stage, ...]
     hidden_shape: Shape
@@ -119,19 +124,20 @@ def agree(first: Look, again: Callable[[int], Look], *, prove: bool) -> Agreemen
     except Unsupported as err:
         return _unconfirmed_agreement(first, err, prove=prove)
     looks = [first, second]
-    if not _same_pooling(first, second) or _common_formula(first, second) is None:
+    if not first.has_same_pooling(second) or _common_formula(first, second) is None:
         # One run may show a coincidence of its sizes (a sum divided by 5 in a batch of 5). It differs from the other
         # then, and the third says which of the two it was.
         with suppress(Unsupported):  # then the two that differ have no referee, and neither is claimed
             looks.append(again(2))
     pairs = [(one, other) for at, one in enumerate(looks) for other in looks[at + 1 :]]
-    alike = next((one for one, other in pairs if _same_pooling(one, other)), None)
+    alike = next((one for one, other in pairs if one.has_same_pooling(other)), None)
     formulas = (_common_formula(one, other) for one, other in pairs)
     formula = next((found for found in formulas if found is not None), None)
     # All runs, also one that only decided: a rule that its gradients contradict in a single run is wrong.
     proofs = [item.verify() for item in looks] if prove else []
     return Agreement(
         pooling=alike.pooling if alike else withdrawn(first.pooling),
+        witness=alike or first,
         formula=formula or Formula("", "runs of different sizes show different formulas"),
         stages=_merged_stages(first.stages, second.stages),
         hidden_shape=_merged_shape(first.hidden_shape, second.hidden_shape),
@@ -147,25 +153,12 @@ def _unconfirmed_agreement(first: Look, err: Unsupported, *, prove: bool) -> Agr
     reason = f"read from one run alone: a run with other sizes fails ({err.message})"
     return Agreement(
         pooling=first.pooling,
+        witness=first,
         formula=Formula("", reason),
         stages=first.stages,
         hidden_shape=first.hidden_shape,
         verification=first.verify() if prove else None,
         gaps=(*_gaps_of_branches([first]), *_gaps_of_runs([first]), Gap(GapTopic.POOLING, reason)),
-    )
-
-
-def _same_pooling(one: Look, other: Look) -> bool:
-    left, right = one.pooling, other.pooling
-    return (left.kind, _claimed_parts(left), left.rule) == (right.kind, _claimed_parts(right), right.rule)
-
-
-def _claimed_parts(pooling: Pooling) -> tuple[PoolingPart, ...]:
-    """Returns the parts with the numbers in their modules replaced by #."""
-    # The last layer of a shallow twin has another number than that of the model.
-    return tuple(
-        replace(part, sources=tuple(replace(source, module=_NUMBER.sub("#", source.module)) for source in part.sources))
-        for part in pooling.parts
     )
 
 

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from enum import StrEnum
 
 import torch
 
 from headscope.errors import Unsupported
 from headscope.facts import Pooling, PoolingKind, PoolingPart, Verification, Where
+from headscope.trace.pooling.pooling import PoolingRead
 from headscope.trace.proof.claims import (
     NO_CLAIM,
     PLACES_TOLD,
@@ -26,11 +28,16 @@ from headscope.trace.slice.head_slice import HeadSlice
 _NEGLIGIBLE = 1e-9
 _PARTS_OF_AN_AXIS = (1 / 3, 2 / 3, 0, 1)
 """Places along an axis where single positions are tested: not the middle, which a reversal leaves in its place."""
-_NO_GRADIENT = "the scores depend on positions that no gradient leads to (rounded, compared or cut off)"
+_NO_GRADIENT = "not determined: the scores depend on positions that no gradient leads to (rounded, compared or cut off)"
 
 
-class _WithoutGradient(Unsupported):
-    """Raised if a value depends on the positions that were claimed, and has no gradient that shows it."""
+class _Fault(StrEnum):
+    """What numbers show against a part of a pooling. `UNSEEN`: no gradient shows that it reads what it claims."""
+
+    POSITIONS = "reads other positions"
+    PADDING = "is wrong about padding"
+    UNEVEN = "does not count its positions alike"
+    UNSEEN = _NO_GRADIENT
 
 
 PartTensors = tuple[tuple[torch.Tensor, ...], ...]
@@ -65,14 +72,13 @@ def _verify_with_runs(pooling: Pooling, tensors: PartTensors, runs: ChangedInput
     sentence = tell_influence(influence, execution.probe)
     if pooling.parts and _mixes_rows(runs.usual):
         return Verification(False, "the scores of one row depend on the hidden states of other rows", influence.rows)
-    wrong = _wrong_part(execution, pooling, tensors, runs, influence)
-    if wrong:
-        return Verification(False, f"disagrees with the traced rule: {wrong}; by gradient: {sentence}", influence.rows)
+    if (found := _verify_parts(pooling, tensors, runs, influence, sentence)) is not None:
+        return found
     if expected is None:
         return Verification(None, f"the traced rule makes no claim to compare; by gradient: {sentence}", influence.rows)
     fits = expected(influence)
     if not fits and _lacks_gradients(pooling, influence, runs):
-        raise _WithoutGradient(f"{_NO_GRADIENT}; by gradient: {sentence}", "")
+        return Verification(None, f"{_NO_GRADIENT}; by gradient: {sentence}", ())
     # Gradients show which positions count, not that they count alike: a weighted sum over all positions passes the
     # first test as a mean, and only equal vectors tell the two apart.
     agrees = fits and _is_even(pooling, runs, influence)
@@ -80,32 +86,27 @@ def _verify_with_runs(pooling: Pooling, tensors: PartTensors, runs: ChangedInput
     return Verification(agrees, f"{verb} with the traced rule; by gradient: {sentence}", influence.rows)
 
 
-def _wrong_part(
-    execution: Execution, pooling: Pooling, tensors: PartTensors, runs: ChangedInputs, influence: Influence
-) -> str:
-    """Says what the numbers of one part contradict; "" if they contradict none."""
-    if len(tensors) != len(pooling.parts):
-        return ""
-    unseen: _WithoutGradient | None = None
-    for part, pair in zip(pooling.parts, tensors, strict=True):
+def _verify_parts(
+    pooling: Pooling, tensors: PartTensors, runs: ChangedInputs, influence: Influence, sentence: str
+) -> Verification | None:
+    """Compares each part with its own gradients; None if nothing contradicts one and all that it claims is seen."""
+    is_unseen = False
+    for part, pair in zip(pooling.parts, tensors, strict=True) if len(tensors) == len(pooling.parts) else ():
         if not pair or part.kind in NO_CLAIM or part.positions.where not in PLACES_TOLD:
             continue
         try:
-            claimed = claimed_rows((part,), execution, influence.length)
+            claimed = claimed_rows((part,), runs.execution, influence.length)
         except ValueError:
             continue
         # Part by part: in a concatenation of a mean and the first token, all positions move the scores whatever the
         # first token is, so the gradients of the whole head would let a wrong claim on one part pass.
-        try:
-            fault = _fault_of(part, (pair[0], pair[1]), claimed, runs, influence.axis)
-        except _WithoutGradient as err:  # a later part may be wrong all the same
-            unseen = err
-            continue
-        if fault:
-            return f"its part '{part.rule}' {fault}"
-    if unseen is not None:
-        raise unseen
-    return ""
+        fault = _fault_of(part, (pair[0], pair[1]), claimed, runs, influence.axis)
+        if fault is _Fault.UNSEEN:  # a later part may be wrong all the same
+            is_unseen = True
+        elif fault is not None:
+            wrong = f"disagrees with the traced rule: its part '{part.rule}' {fault}; by gradient: {sentence}"
+            return Verification(False, wrong, influence.rows)
+    return Verification(None, _NO_GRADIENT, ()) if is_unseen else None
 
 
 def _lacks_gradients(pooling: Pooling, influence: Influence, runs: ChangedInputs) -> bool:
@@ -148,8 +149,8 @@ def _fault_of(
     claimed: tuple[PositionNumbers, ...],
     runs: ChangedInputs,
     axis: int,
-) -> str:
-    """Says what is wrong with one part whose tensors before and after the collapse are known; "" for nothing.
+) -> _Fault | None:
+    """Finds what is wrong with one part whose tensors before and after the collapse are known; None for nothing.
 
     A part must read no position that it does not name, and all that it names unless it is a maximum. For a maximum, no
     position may hold something of others, and padding must win if it takes part. A mean or a maximum of equal vectors
@@ -168,20 +169,16 @@ def _fault_of(
         fits = fits and all(set(named) <= set(row) for row, named in zip(held, claimed, strict=True))
         reads = _reads_itself(before, replay, axis) if is_in_place else _reads_one(before, where, replay, axis)
         if not (fits and reads):
-            if _depends_unseen((pair[0],), claimed, held, runs, axis):
-                raise _WithoutGradient(_NO_GRADIENT, "")
-            return "reads other positions"
+            return _Fault.UNSEEN if _depends_unseen((pair[0],), claimed, held, runs, axis) else _Fault.POSITIONS
         if not _padding_wins_as_claimed(pair[1], claimed, runs, axis):
-            return "is wrong about padding"
+            return _Fault.PADDING
     elif found != claimed:
-        if _depends_unseen((pair[1],), claimed, found, runs, axis):
-            raise _WithoutGradient(_NO_GRADIENT, "")
-        return "reads other positions"
+        return _Fault.UNSEEN if _depends_unseen((pair[1],), claimed, found, runs, axis) else _Fault.POSITIONS
     if part.kind in EVEN:
         before, after = (runs.constant.differentiable(tensor).detach() for tensor in pair)
         if not keeps_equal_vectors(before, after, (axis,) if is_in_place else where, claimed):
-            return "does not count its positions alike"
-    return ""
+            return _Fault.UNEVEN
+    return None
 
 
 def _padding_wins_as_claimed(
@@ -213,32 +210,29 @@ def _mixes_rows(replay: Replay) -> bool:
 
 
 def with_weighed_positions(
-    pooling: Pooling, execution: Execution, head: HeadSlice, axes: TokenAxes, replay: Replay | None
-) -> Pooling:
+    read: PoolingRead, execution: Execution, head: HeadSlice, axes: TokenAxes, replay: Replay | None
+) -> PoolingRead:
     """Adds to a weighted sum the positions whose weight is not zero, by its gradients: a mask may leave padding out.
 
     The operations alone don't show it: a mask reaches the weights multiplied, added as a large negative number or
     filled in. The pooling is returned as it is where it is not a single weighted sum over tokens, or where it cannot be
     replayed.
     """
-    if replay is None or pooling.kind is not PoolingKind.WEIGHTED:
-        return pooling
+    if replay is None or [part.kind for part in read.parts] != [PoolingKind.WEIGHTED]:
+        return read
     try:
         influence, probe = measure_influence(replay, head, axes), execution.probe
     except Unsupported:
-        return pooling
+        return read
     if influence is None or influence.length != probe.length:
-        return pooling
+        return read
     # Exact rows on a batch whose rows are padded differently: a mask that happens to fit one row does not fit all.
-    part = pooling.parts[0]
+    (part,) = read.parts
     if influence.rows == tuple(tuple(range(row.first, row.last + 1)) for row in probe.rows):
-        positions, word = replace(part.positions, where=Where.NON_PAD), "padding left out"
+        part = replace(part, positions=replace(part.positions, where=Where.NON_PAD), has_padding=False)
     elif all(row == tuple(range(influence.length)) for row in influence.rows):
-        positions, word = part.positions, "padding included"
-    else:
-        return pooling
-    part = replace(part, positions=positions, rule=f"{part.rule}, {word}")
-    return replace(pooling, tokens=(positions.text,), rule=f"{pooling.rule}, {word}", parts=(part,))
+        part = replace(part, has_padding=True)
+    return replace(read, parts=(part,))
 
 
 def measure_influence(replay: Replay, head: HeadSlice, axes: TokenAxes) -> Influence | None:

@@ -111,7 +111,7 @@ def _claimed_readings(agreed: Agreement, seen: list[Look]) -> Iterator[_Reading]
     found = []
     for look in reversed(seen) if text or claims else ():
         formula = next((item for item in look.all_formulas if item.text == text), None) if text else None
-        pooling = look.pooling if claims and look.pooling.rule == agreed.pooling.rule else None
+        pooling = look.pooling if claims and look.has_same_pooling(agreed.witness) else None
         found.append(_Reading(look, formula or Formula(""), pooling or withdrawn(look.pooling), longest))
     shown = [item for item in found if (bool(item.formula.text), bool(item.pooling.parts)) == (bool(text), claims)]
     parts = [[item for item in found if item.formula.text], [item for item in found if item.pooling.parts]]
@@ -157,6 +157,7 @@ def _at_other_sizes(reading: _Reading, model: nn.Module, *, is_own: bool) -> tup
         if fault := _with_other_tokens(reading, model, watched.tokens):
             return fault, ""
         waiting = [*_usual_sizes(probe), *_sizes_of_decisions(watched, probe, places), *waiting]
+        places |= {place for place, _ in watched.decisions}
         guessed = set(_sizes_near_constants(watched, probe)) - set(waiting)
         numbers |= watched.lengths
     waiting += sorted(guessed)
@@ -177,6 +178,7 @@ def _at_other_sizes(reading: _Reading, model: nn.Module, *, is_own: bool) -> tup
         elif batch == probe.batch:
             holds = max(holds, length)
         waiting[:0] = _sizes_of_decisions(watched, other, places)
+        places |= {place for place, _ in watched.decisions}
     if longer:
         return "", f"{longer}; what is shown holds for texts of {min(holds, most)} tokens"
     rest = {size for size in waiting if size[1] <= most}
@@ -219,7 +221,7 @@ def _sizes_near_constants(watched: SizeBranches, probe: ProbeBatch) -> Iterator[
 
 
 def _sizes_of_decisions(watched: SizeBranches, probe: ProbeBatch, places: set[Place]) -> list[tuple[int, int]]:
-    """Lists batch and length on both sides of every decision that isn't made at one of `places`, and adds its place."""
+    """Lists batch and length on both sides of every decision that isn't made at one of `places`."""
     batch, length = probe.batch, probe.length
     found: list[tuple[int, int]] = []
     for _, decides in (item for item in watched.decisions if item[0] not in places):
@@ -227,7 +229,6 @@ def _sizes_of_decisions(watched: SizeBranches, probe: ProbeBatch, places: set[Pl
         found += [
             (at, length) for at in _sizes_of_flips(partial(_for_batch, decides, length), batch, range(1, _MOST_ROWS))
         ]
-    places.update(place for place, _ in watched.decisions)
     return found
 
 
@@ -351,7 +352,7 @@ def _fault_of_pooling(reading: _Reading, same: Counterpart, replay: Replay) -> s
         reading.pooling, look.execution, look.head, look.axes, look.runs.usual if look.runs else None
     ) and (not _moves_all_it_names(reading.pooling, same.other, same.head, axes, replay)):
         return "reads other positions"
-    tensors = tuple(tuple(same.of(tensor) for tensor in pair) for pair in look.tensors)
+    tensors = tuple(tuple(same.of(tensor) for tensor in pair) for pair in look.read.tensors)
     runs = ChangedInputs(same.other, same.head, axes, replay)
     found = verify_pooling(same.other, same.head, reading.pooling, axes, tensors, runs)
     return "reads other positions" if found.agrees is False else ""

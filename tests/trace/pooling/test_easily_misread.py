@@ -85,7 +85,7 @@ def trace(case: Case) -> HeadTrace:
     with quiet(), torch.device("meta"):
         model = cls(config)
     with quiet():
-        return trace_head(model, case.task, TokenNames(), prove=True)
+        return trace_head(model, case.task, TokenNames(), prove=True).trace
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.name}-{case.kind}-{len(case.config)}")

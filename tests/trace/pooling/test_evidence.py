@@ -146,7 +146,7 @@ def _trace(name: str, config: Any, task: Task) -> HeadTrace:
     with quiet(), torch.device("meta"):
         model = getattr(transformers, name)(config)
     with quiet():
-        return trace_head(model, task, TokenNames())
+        return trace_head(model, task, TokenNames()).trace
 
 
 _TYPED = """

@@ -161,7 +161,7 @@ def trace(family_name: str, **changes: Any) -> HeadTrace:
         model = getattr(transformers, family.classifier)(family.build_config(**({"num_labels": 3} | changes)))
     task = task_of_class(family.classifier)
     assert task is not None
-    return trace_head(model, task, TokenNames("[CLS]", "</s>"))
+    return trace_head(model, task, TokenNames("[CLS]", "</s>")).trace
 
 
 @pytest.mark.parametrize("reading", READINGS, ids=lambda item: f"{item.family}-{item.kind}")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from headscope.errors import Unsupported
-from headscope.facts import HeadTrace, HiddenSource, Pooling, PoolingKind, Positions, Shape, Verification, Where
+from headscope.facts import HeadTrace, PoolingKind, Positions, Shape, Verification, Where
 from headscope.trace.formula.formula import Formula
 from headscope.trace.proof.agreement import Agreement, Look, agree, look_at
 from headscope.trace.record.execution import run_on_probe
@@ -150,7 +150,7 @@ def test_labels_are_no_sizes() -> None:
     )
     with torch.device("meta"):
         model = BertForSequenceClassification(config)
-    assert trace_head(model, Task.SEQUENCE_CLASSIFICATION).hidden_shape == ("batch", "sequence", 55)
+    assert trace_head(model, Task.SEQUENCE_CLASSIFICATION).trace.hidden_shape == ("batch", "sequence", 55)
 
 
 def test_a_twin_of_one_layer_confirms_a_deep_model_without_a_third_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +170,7 @@ def test_a_twin_of_one_layer_confirms_a_deep_model_without_a_third_run(monkeypat
     config = BertConfig(vocab_size=90, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=20)
     with torch.device("meta"):
         model = BertForSequenceClassification(config)
-    traced = trace_head(model, Task.SEQUENCE_CLASSIFICATION, twins=lambda: shallow_twins(model))
+    traced = trace_head(model, Task.SEQUENCE_CLASSIFICATION, twins=lambda: shallow_twins(model)).trace
     assert depths == [3, 1]
     assert (traced.pooling.kind, traced.not_determined) == (K.FIRST_TOKEN, ())
 
@@ -194,10 +194,10 @@ def test_a_deep_model_that_needs_a_pad_token_runs_once(monkeypatch: pytest.Monke
     monkeypatch.setattr(execution, "_try_forward", counted)
     with torch.device("meta"):
         model = GPT2ForSequenceClassification(GPT2Config(vocab_size=90, n_embd=32, n_layer=8, n_head=4))
-    alone = trace_head(model, Task.SEQUENCE_CLASSIFICATION)
+    alone = trace_head(model, Task.SEQUENCE_CLASSIFICATION).trace
     assert (8, None) in ran
     ran.clear()
-    traced = trace_head(model, Task.SEQUENCE_CLASSIFICATION, twins=lambda: shallow_twins(model))
+    traced = trace_head(model, Task.SEQUENCE_CLASSIFICATION, twins=lambda: shallow_twins(model)).trace
     assert [run for run in ran if run[0] == 8] == [(8, 89)]
     assert "ValueError: Cannot handle batch sizes > 1" in traced.notes[0]
     assert (traced.notes, traced.pooling, traced.formula) == (alone.notes, alone.pooling, alone.formula)
@@ -291,8 +291,8 @@ def test_later_formulas_are_not_evaluated_where_the_plainest_agree(look: Look) -
 
 
 def of_pooling(look: Look, rule: str, position: Positions = FIRST) -> Look:
-    part = replace(look.pooling.parts[0], positions=position)
-    return replace(with_formulas(look, "a"), pooling=replace(look.pooling, rule=rule, parts=(part,)))
+    part = replace(look.read.parts[0], positions=position, rule=rule, details=(rule,))
+    return replace(with_formulas(look, "a"), read=replace(look.read, parts=(part,)))
 
 
 @pytest.mark.parametrize(
@@ -325,20 +325,25 @@ def test_the_same_rule_for_other_positions_or_another_kind_is_another_pooling(lo
     assert agreement(*[of_pooling(look, "one")] * 2)[1] == [1]
     assert agreement(of_pooling(look, "one"), of_pooling(look, "one", LAST), None)[1] == [1, 2]
     other = of_pooling(look, "one")
-    other = replace(other, pooling=replace(other.pooling, kind=K.OTHER))
+    other = replace(other, read=replace(other.read, parts=(replace(other.read.parts[0], kind=K.OTHER),)))
     assert agreement(of_pooling(look, "one"), other, None)[1] == [1, 2]
 
 
+def test_other_words_for_the_same_rule_are_the_same_pooling(look: Look) -> None:
+    one = of_pooling(look, "one")
+    reworded = replace(one, read=replace(one.read, parts=(replace(one.read.parts[0], rule="in other words"),)))
+    assert one.pooling.rule != reworded.pooling.rule
+    assert agreement(one, reworded)[1] == [1]
+    assert agreement(one, of_pooling(look, "two"), None)[1] == [1, 2]
+
+
 def of_layer(look: Look, module: str, layer: int | None = None) -> Look:
-    part = look.pooling.parts[0]
-    source = replace(part.sources[0], module=module, layer=layer)
-    pooling: Pooling = replace(look.pooling, parts=(replace(part, sources=(source,)),))
-    return replace(with_formulas(look, "a"), pooling=pooling)
+    sources = (replace(look.read.sources[0], module=module, layer=layer),)
+    return replace(with_formulas(look, "a"), read=replace(look.read, sources=sources))
 
 
 def test_the_number_of_the_last_layer_may_differ_and_nothing_else(look: Look) -> None:
     """A shallow twin has another number of layers; which layer the head reads is counted from the end."""
-    assert isinstance(look.pooling.parts[0].sources[0], HiddenSource)
     deep = of_layer(look, "bert.layer.11.norm")
     assert agreement(deep, of_layer(look, "bert.layer.0.norm"))[1] == [1]
     assert agreement(deep, of_layer(look, "bert.layer.0.dense"), None)[1] == [1, 2]
@@ -434,7 +439,7 @@ def test_a_guess_leaves_the_head_path_open_unless_it_was_taken_before_the_hidden
 
 def test_a_run_that_cannot_be_trusted_leaves_the_head_path_open(look: Look) -> None:
     plain, doubted = with_guesses(look), with_guesses(look, unfaithful=("it is stale",))
-    other = replace(doubted, pooling=replace(doubted.pooling, rule="another"))
-    for found, _ in (agreement(plain, doubted), agreement(doubted, other, None), agreement(doubted, None)):
+    other = replace(doubted, read=of_pooling(look, "another").read)
+    for found, _ in (agreement(plain, doubted, None), agreement(doubted, other, None), agreement(doubted, None)):
         assert (found.gaps[0].topic, found.gaps[0].reason) == ("head path", "it is stale")
         assert [gap.reason for gap in found.gaps if "positions" in gap.reason] == []

@@ -8,7 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from headscope.facts import Pooling, PoolingKind, PoolingPart, Positions, Where
+from headscope.facts import HiddenSource, Pooling, PoolingKind, PoolingPart, Positions, Where
+from headscope.trace.pooling import collapse
+from headscope.trace.pooling.pooling import PoolingRead
 from headscope.trace.proof import gradients as verify
 from headscope.trace.proof.claims import Influence
 from headscope.trace.proof.gradients import measure_influence, verify_pooling, with_weighed_positions
@@ -152,10 +154,8 @@ def test_positions_of_rows_are_not_looked_for_where_the_text_has_others() -> Non
     both = ((K.LAST_NON_PAD_TOKEN, Positions(Where.LAST_NON_PAD)), (K.LAST_TOKEN, LAST))
     told = verify_pooling(longer.execution, longer.head, pooling(*both), longer.axes, tensors).told
     assert "'rule' reads other" in told
-    weighed = with_weighed_positions(
-        pooling((K.WEIGHTED, ALL)), longer.execution, longer.head, longer.axes, replay_head(found.execution, found.head)
-    )
-    assert weighed == pooling((K.WEIGHTED, ALL))
+    given, again = read(longer), replay_head(found.execution, found.head)
+    assert with_weighed_positions(given, longer.execution, longer.head, longer.axes, again) == given
 
 
 def test_padding_of_a_text_is_not_looked_for_where_the_hidden_states_have_other_positions() -> None:
@@ -166,21 +166,28 @@ def test_padding_of_a_text_is_not_looked_for_where_the_hidden_states_have_other_
     assert agrees(longer, (K.MAX, ALL), EVERY_OTHER, tensors=tensors) is None
 
 
-def weighed(head: Head, kind: PoolingKind = K.WEIGHTED) -> Pooling:
+def read(found: Run, kind: PoolingKind = K.WEIGHTED) -> PoolingRead:
+    """A pooling of all positions, with another rule than that of the run."""
+    return PoolingRead((collapse.Part(kind, ALL, "rule"),), (), (HiddenSource(),), found.execution.names)
+
+
+def weighed(head: Head, kind: PoolingKind = K.WEIGHTED) -> tuple[Pooling, bool]:
+    """The pooling with its positions, and whether it was changed."""
     found = run(Text(head))
-    again = replay_head(found.execution, found.head)
-    return with_weighed_positions(pooling((kind, ALL)), found.execution, found.head, found.axes, again)
+    again, given = replay_head(found.execution, found.head), read(found, kind)
+    with_positions = with_weighed_positions(given, found.execution, found.head, found.axes, again)
+    return with_positions.pooling, with_positions != given
 
 
 def test_a_weighted_sum_says_whether_padding_is_left_out() -> None:
-    out = weighed(lambda s, h, m: s.fc((h * (s.attention(h) * m.unsqueeze(-1))).sum(1)))
+    out, _ = weighed(lambda s, h, m: s.fc((h * (s.attention(h) * m.unsqueeze(-1))).sum(1)))
     assert (out.rule, out.tokens, out.parts[0].rule) == (
         "rule, padding left out",
         (NON_PAD.text,),
         "rule, padding left out",
     )
     assert out.parts[0].positions == NON_PAD
-    included = weighed(lambda s, h, m: s.fc((h * s.attention(h)).sum(1)))
+    included, _ = weighed(lambda s, h, m: s.fc((h * s.attention(h)).sum(1)))
     assert (included.rule, included.tokens) == ("rule, padding included", (ALL.text,))
     assert included.parts[0].positions == ALL
 
@@ -194,13 +201,14 @@ def test_a_weighted_sum_says_whether_padding_is_left_out() -> None:
     ],
 )
 def test_other_weighted_sums_stay_as_they_are(head: Head) -> None:
-    assert weighed(head) == pooling((K.WEIGHTED, ALL))
+    found, is_changed = weighed(head)
+    assert found.rule == "rule" and not is_changed
 
 
 def test_only_weighted_sums_that_ran_again_get_positions() -> None:
-    assert weighed(mean, K.MEAN) == pooling((K.MEAN, ALL))
+    assert not weighed(mean, K.MEAN)[1]
     found = run(Text(mean))
-    given = pooling((K.WEIGHTED, ALL))
+    given = read(found)
     assert with_weighed_positions(given, found.execution, found.head, found.axes, None) is given
     again = replay_head(found.execution, found.head)
     nothing = TokenAxes(set(), {})

@@ -21,10 +21,10 @@ def _bart(**fields: Any) -> Any:
 
 
 def test_a_batch_that_fails_by_its_padding_is_traced_without() -> None:
-    trace = trace_head(_bart(pad_token_id=2, eos_token_id=2), Task.SEQUENCE_CLASSIFICATION)
+    trace = trace_head(_bart(pad_token_id=2, eos_token_id=2), Task.SEQUENCE_CLASSIFICATION).trace
     (note,) = (item for item in trace.notes if "seen without padding" in item)
     assert "same number of <eos> tokens" in note and trace.pooling.kind.value == "eos_token"
-    plain = trace_head(_bart(pad_token_id=1, eos_token_id=2), Task.SEQUENCE_CLASSIFICATION)
+    plain = trace_head(_bart(pad_token_id=1, eos_token_id=2), Task.SEQUENCE_CLASSIFICATION).trace
     assert not any("without padding" in item for item in plain.notes) and plain.pooling.kind is trace.pooling.kind
 
 
