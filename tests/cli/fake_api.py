@@ -27,4 +27,4 @@ class FakeApi:
 
     def snapshot(self, reference: str, output: str, **options: Any) -> CheckpointManifest:
         self.inspect(reference, **options)
-        return CheckpointManifest(reference, CheckpointKind.HUB, WeightsFormat.SAFETENSORS, "{}", (), ())
+        return CheckpointManifest(reference, CheckpointKind.HUB, WeightsFormat.SAFETENSORS, {}, (), ())

@@ -101,12 +101,14 @@ def selection_of_saves(**rules: Unpack[RuleOptions]) -> Selection:
 
 def _try_to_inspect(model: Any, *, is_adapter: bool, options: Mapping[str, Any]) -> tuple[Report | None, str]:
     """Inspects a model; gives None and the reason if its head can't be traced."""
-    from headscope.examination.memory.live import inspect_module, see
+    from headscope.examination.memory.live import LiveModel, inspect_module
 
     own = options_of(RunOptions, options)
     try:
         return (
-            inspect_module(model, ModuleRequest(**options)) if is_adapter else see(model, ModuleRequest(**own)).alone
+            inspect_module(model, ModuleRequest(**options))
+            if is_adapter
+            else LiveModel(model, ModuleRequest(**own)).own_report
         ), ""
     except HeadscopeError as err:
         return None, err.message

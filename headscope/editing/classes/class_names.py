@@ -11,6 +11,7 @@ from headscope.checks.labeled.labels import LABEL_MAPS_REMEDY, faults_of_label_m
 from headscope.editing.wish import EditWish
 from headscope.errors import ExitCode, Unsupported, UsageError
 from headscope.examination.base.configuration import config_facts
+from headscope.examination.checkpoint.examining import Checkpoint
 from headscope.facts.counting import counted, few_of
 from headscope.facts.results.edit import EditProof, EditReport
 from headscope.facts.results.environment import tool_version
@@ -19,7 +20,6 @@ from headscope.model.classes.labels import are_placeholders
 
 if TYPE_CHECKING:
     from headscope.examination.base.request import Progress, Request
-    from headscope.examination.checkpoint.examining import Checkpoint
 
 
 class ContradictoryNames(Unsupported):

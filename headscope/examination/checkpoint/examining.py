@@ -87,28 +87,28 @@ class Checkpoint:
     @property
     def report(self) -> Report:
         """What an examination shows. Raises a HeadscopeError if there can be none."""
-        return self._examination.report
+        return self._outcome_of_examination.report
 
     @property
     def built(self) -> BuiltFacts:
         """Facts of the configuration as its class reads it."""
-        return self._examination.built
+        return self._outcome_of_examination.built
 
     @property
     def key(self) -> str:
         """What the cache knows the report by; "" if it isn't cached."""
-        return self._examination.key
+        return self._outcome_of_examination.key
 
     @property
     def skeleton(self) -> PreTrainedModel | None:
         """The model on the meta device; None where the report was known."""
-        return self._examination.skeleton
+        return self._outcome_of_examination.skeleton
 
     @cached_property
     def choice(self) -> Choice:
         """The class and the configuration as which it is examined."""
-        if self._examination.choice is not None:
-            return self._examination.choice
+        if self._outcome_of_examination.choice is not None:
+            return self._outcome_of_examination.choice
         # The head that an adapter stores can have another class count than the configuration of its base model.
         is_given = self.report.adapter is None or self.request.labels
         count = self.request.num_labels if is_given else self.report.model.num_labels
@@ -117,10 +117,10 @@ class Checkpoint:
     @cached_property
     def program(self) -> HeadProgram | None:
         """What runs the head again, traced first where only the report was known; None if its path isn't known."""
-        return self._examination.program()
+        return self._outcome_of_examination.program()
 
     @cached_property
-    def _examination(self) -> Examination:
+    def _outcome_of_examination(self) -> ExaminationOutcome:
         found = self._known_or_new()
         head = found.report.head
         if self.command != "check" or head is None or head.verification is None:
@@ -128,7 +128,7 @@ class Checkpoint:
         head = replace(head, verification=without_measures(head.verification))
         return replace(found, report=replace(found.report, head=head))
 
-    def _known_or_new(self) -> Examination:
+    def _known_or_new(self) -> ExaminationOutcome:
         request, manifest, memory, first = self.request, self.manifest, self._memory, self._first_token
         tracer = partial(trace_checkpoint, own=first, prove=request.prove)
         # With code of the repository, a report also depends on files that no key names.
@@ -145,7 +145,7 @@ class Checkpoint:
         if known is not None:
             report = with_version(renewed(known, structure, manifest, self.command, verified=request.prove))
             program = partial(memory.program, structure, partial(self._trace_again, tracer))
-            return Examination(report, known.built, program, key)
+            return ExaminationOutcome(report, known.built, program, key)
         self._on_build()
         found = examine_manifest(self.command, request, manifest, tracer, self._tell)
         memory.keep(structure, manifest, found.report, found.built, verified=request.prove)
@@ -159,7 +159,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Examination:
+class ExaminationOutcome:
     """What an examination came to; it has neither choice nor skeleton where the report was known."""
 
     report: Report
@@ -179,7 +179,7 @@ def examine(
     takes_class: bool = False,
     on_build: Callable[[], None] = lambda: None,
 ) -> Checkpoint:
-    """Opens the checkpoint of a request and examines it at once, so that what can't be examined is refused here."""
+    """Opens the checkpoint of a request and examines it immediately, so that what can't be examined is refused here."""
     checkpoint = Checkpoint(command, request, progress, memory, takes_class=takes_class, on_build=on_build)
     _ = checkpoint.report
     return checkpoint
@@ -203,7 +203,7 @@ def examine_weights(request: Request, progress: Progress | None) -> Report:
 
 def examine_manifest(
     command: str, request: Request, manifest: CheckpointManifest, tracer: Tracer | None, progress: Progress | None
-) -> Examination:
+) -> ExaminationOutcome:
     """Examines a checkpoint that was read; leaves the head out if there is no `tracer`."""
     tell = progress or (lambda sentence: None)
     tell("importing torch and transformers")
@@ -213,7 +213,7 @@ def examine_manifest(
     report = assemble(command, manifest, choice, loaded, traced, diagnose(choice, manifest, loaded.diff, request.take))
     built = with_purpose(built_facts(choice.config), manifest, is_reranker=bool(choice.rows))
     built = with_tables(replace(built, initial=_spread_of_fresh_classifier(loaded.model, report, built)), loaded.model)
-    return Examination(report, built, lambda: traced.program, choice=choice, skeleton=loaded.model)
+    return ExaminationOutcome(report, built, lambda: traced.program, choice=choice, skeleton=loaded.model)
 
 
 def _spread_of_fresh_classifier(skeleton: PreTrainedModel, report: Report, built: BuiltFacts) -> InitialSpread | None:

@@ -7,16 +7,16 @@ from typing import Generic, TypeVar
 
 from headscope.facts import Gap
 
-Item = TypeVar("Item")
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True, slots=True)
-class Reading(Generic[Item]):
+class FileReading(Generic[_Found]):
     """What was found in files, if anything, and the gaps beside it.
 
     What is unknown may be readable the next time, say after a network error; what is inapplicable isn't there.
     """
 
-    found: Item | None = None
+    found: _Found | None = None
     unknown: tuple[Gap, ...] = ()
     inapplicable: tuple[Gap, ...] = ()

@@ -200,7 +200,7 @@ class _PickleReader:
             raise Malformed(f"{path.name} cannot be read by PyTorch: {type(err).__name__}", "save it again") from err
 
     def release(self) -> None:
-        """Forgets the file that was read last."""
+        """Lets go of the file that was read last."""
         self._path, self._tensors = None, {}
 
     def counted(self, numbers: torch.Tensor) -> torch.Tensor:

@@ -12,7 +12,7 @@ from headscope.errors import HeadscopeError, Unsupported
 from headscope.examination.base.cache import open_cache, state_of
 from headscope.examination.checkpoint.examining import Checkpoint
 from headscope.examination.checkpoint.findings import UNREAD_NUMBERS, UNREAD_TOKENIZER, subject_of
-from headscope.examination.checkpoint.reading import Reading
+from headscope.examination.checkpoint.reading import FileReading
 from headscope.examination.checkpoint.stored_tensors import StoredFiles
 from headscope.examination.evidence.tokenizer import read_tokenizer, with_effects
 from headscope.facts import Carried, Gap, HeadParameter, ParameterOrigin, ParameterStatus, Profile, Report, TensorHeader
@@ -83,7 +83,7 @@ def _read_evidence(checkpoint: Checkpoint, *, reads_tokenizer: bool) -> RuleEvid
     known = cache.load(RuleEvidence, key)
     if known is not None:
         return known
-    tokenizer: Reading[TokenizerFacts] = Reading(inapplicable=(UNREAD_TOKENIZER,))
+    tokenizer: FileReading[TokenizerFacts] = FileReading(inapplicable=(UNREAD_TOKENIZER,))
     if reads_tokenizer:
         tokenizer = read_tokenizer(checkpoint, checkpoint.report)
     facts = tokenizer.found and with_effects(tokenizer.found, checkpoint.built, checkpoint)
@@ -162,12 +162,12 @@ def loaded_head(checkpoint: Checkpoint) -> Mapping[str, torch.Tensor]:
     return head.found.loaded
 
 
-def _read_stored_head(checkpoint: Checkpoint) -> Reading[_StoredHead]:
+def _read_stored_head(checkpoint: Checkpoint) -> FileReading[_StoredHead]:
     """Reads the numbers of the head."""
     report = checkpoint.report
     given = list(_tensors_given(report))
     if not given:
-        return Reading(inapplicable=(Gap("values", "the checkpoint gives no weight of the head"),))
+        return FileReading(inapplicable=(Gap("values", "the checkpoint gives no weight of the head"),))
     unread = {item.name: _why_not_as_stored(item, source) for item, source in given}
     wanted = [(item, source) for item, source in given if not unread[item.name]]
     found: dict[str, torch.Tensor] = {}
@@ -177,9 +177,9 @@ def _read_stored_head(checkpoint: Checkpoint) -> Reading[_StoredHead]:
         for place in opened:
             found |= _read_place(place, wanted, report, unread)
     except HeadscopeError as err:
-        return Reading(unknown=(Gap("values", f"they could not be read: {err.message}"),))
+        return FileReading(unknown=(Gap("values", f"they could not be read: {err.message}"),))
     if not opened:
-        return Reading(inapplicable=(Gap("values", "snapshots contain no weights"),))
+        return FileReading(inapplicable=(Gap("values", "snapshots contain no weights"),))
 
     import torch
 
@@ -188,7 +188,7 @@ def _read_stored_head(checkpoint: Checkpoint) -> Reading[_StoredHead]:
     lost = (unread[item.name] or f"{item.name} was not found" for item, _ in given if item.name not in found)
     loaded = {item.name: found[item.name].to(getattr(torch, item.dtype)) for item, _ in given if item.name in found}
     values = (values_of(name, tensor, found[name].dtype) for name, tensor in loaded.items())
-    return Reading(_StoredHead(tuple(values), loaded, found, tuple(lost), _requests_to(opened) - asked_before))
+    return FileReading(_StoredHead(tuple(values), loaded, found, tuple(lost), _requests_to(opened) - asked_before))
 
 
 def _requests_to(places: Iterable[StoredFiles]) -> int:

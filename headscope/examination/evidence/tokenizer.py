@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.errors import HeadscopeError, NotFound
 from headscope.examination.base.configuration import ROLES
-from headscope.examination.checkpoint.reading import Reading
+from headscope.examination.checkpoint.reading import FileReading
 from headscope.facts import CheckpointManifest, Gap, Report
 from headscope.facts.heads.tasks import TEXT_TASKS
 from headscope.facts.results.check import BuiltFacts
@@ -28,10 +28,10 @@ _SHOWN = 80
 TOKEN_IDS = "token ids"
 
 
-def read_tokenizer(checkpoint: Checkpoint, report: Report) -> Reading[TokenizerFacts]:
+def read_tokenizer(checkpoint: Checkpoint, report: Report) -> FileReading[TokenizerFacts]:
     """Reads the checkpoint's tokenizer files, for a model of which a report tells."""
     if report.model.task not in TEXT_TASKS:
-        return Reading(inapplicable=(Gap("tokenizer", "the model reads no text"),))
+        return FileReading(inapplicable=(Gap("tokenizer", "the model reads no text"),))
     from headscope.checkpoints import read_tokenizer_settings
 
     try:
@@ -39,10 +39,10 @@ def read_tokenizer(checkpoint: Checkpoint, report: Report) -> Reading[TokenizerF
         read = ((place.sidecar, read_tokenizer_settings(place.sidecar)) for place in opened)
         found = next(((sidecar, settings) for sidecar, settings in read if settings is not None), None)
     except HeadscopeError as err:
-        return Reading(unknown=(Gap("tokenizer", f"its settings could not be read: {err.message}"),))
+        return FileReading(unknown=(Gap("tokenizer", f"its settings could not be read: {err.message}"),))
     if found is None:
         where = "the checkpoint contains no tokenizer" if opened else "snapshots contain no tokenizer"
-        return Reading(inapplicable=(Gap("tokenizer", where),))
+        return FileReading(inapplicable=(Gap("tokenizer", where),))
     sidecar, settings = found
     facts = _settings_facts(settings, report.checkpoint.model_type or "")
     sentence = checkpoint.manifest.sentence
@@ -50,11 +50,11 @@ def read_tokenizer(checkpoint: Checkpoint, report: Report) -> Reading[TokenizerF
         # sentence-transformers pads language models that score by tokens on the left.
         facts = replace(facts, padding_side="left")  # whatever its file says
     try:
-        return Reading(_with_files(facts, sidecar, settings, report.checkpoint.model_type or ""))
+        return FileReading(_with_files(facts, sidecar, settings, report.checkpoint.model_type or ""))
     except NotFound as err:
-        return Reading(facts, inapplicable=(Gap(TOKEN_IDS, err.message),))
+        return FileReading(facts, inapplicable=(Gap(TOKEN_IDS, err.message),))
     except HeadscopeError as err:
-        return Reading(facts, unknown=(Gap(TOKEN_IDS, err.message),))
+        return FileReading(facts, unknown=(Gap(TOKEN_IDS, err.message),))
 
 
 def _with_files(

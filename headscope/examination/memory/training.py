@@ -9,18 +9,9 @@ from headscope.examination.base.configuration import config_facts
 from headscope.examination.base.request import ModuleRequest
 from headscope.examination.evidence.base_numbers import live_base_numbers
 from headscope.examination.evidence.tokenizer import read_tokenizer, with_effects
-from headscope.examination.memory.live import (
-    LiveModel,
-    config_of_module,
-    live_facts,
-    live_health,
-    resized_in,
-    see,
-    with_info,
-    with_origin,
-)
+from headscope.examination.memory.live import LiveModel
 from headscope.examination.memory.live_trial import live_run
-from headscope.examination.memory.origin import LoadOrigin, find_origin
+from headscope.examination.memory.origin import LoadOrigin
 from headscope.examination.trial.deciding import with_run
 from headscope.facts import Gap, GapTopic, ParameterStatus, Profile, Report
 from headscope.facts.results.check import HeadTrial, LiveFacts, Subject, TensorValues
@@ -47,34 +38,32 @@ def live_subject(module: nn.Module, profile: Profile, module_request: ModuleRequ
     checkpoint, and they do not apply, except that nobody knows whether its head was trained: for inference that is not
     determined. With `loading_info`, which `from_pretrained` returns under `output_loading_info=True`, nothing is read.
     """
-    live_model = see(module, replace(module_request, prove=True))
+    live_model = LiveModel(module, replace(module_request, prove=True))
     subject = Subject(
-        report=live_model.alone,
+        report=live_model.own_report,
         profile=profile,
-        config=config_facts(config_of_module(live_model)),
-        built=live_facts(live_model),
+        config=config_facts(live_model.config),
+        built=live_model.built,
         values=None if live_model.unwrapped.is_sharded else _live_values(live_model),
         trial=None if live_model.unwrapped.is_sharded else _live_trial(live_model),
         numbers=None
         if live_model.unwrapped.is_sharded
-        else live_base_numbers(live_model.unwrapped.module, live_model.alone),
+        else live_base_numbers(live_model.unwrapped.module, live_model.own_report),
         live=_training_facts(live_model, optimizer),
         inapplicable=(_NO_TOKENIZER,),
     )
     if module_request.loading_info is not None:
-        found = replace(subject, report=with_info(live_model, module_request.loading_info))
+        found = replace(subject, report=live_model.report)
     else:
-        found = _with_statuses(subject, live_model, module_request)
+        found = _with_statuses(subject, live_model)
     found = with_run(found, live_run(live_model, module), is_wanted=False)
-    found = replace(found, health=live_health(live_model, found.report))
+    found = replace(found, health=live_model.health)
     return replace(found, unknown=(*found.unknown, _SHARDED)) if live_model.unwrapped.is_sharded else found
 
 
-def _with_statuses(subject: Subject, live_model: LiveModel, module_request: ModuleRequest) -> Subject:
+def _with_statuses(subject: Subject, live_model: LiveModel) -> Subject:
     """Adds what the checkpoint gave, if one is known."""
-    match find_origin(
-        live_model.unwrapped, live_model.task, loaded_from=module_request.loaded_from, offline=module_request.offline
-    ):
+    match live_model.origin:
         case LoadOrigin() as origin:
             return _compare_with_origin(subject, live_model, origin)
         case Gap() as gap:
@@ -93,12 +82,11 @@ def _without_origin(subject: Subject) -> Subject:
 
 def _compare_with_origin(subject: Subject, live_model: LiveModel, origin: LoadOrigin) -> Subject:
     """Adds the weights' statuses and the tokenizer of the checkpoint."""
-    report = with_origin(live_model, origin)
-    live = replace(subject.live, resized=resized_in(live_model, report)) if subject.live else None
+    report, built = live_model.report, live_model.built
+    live = replace(subject.live, resized=live_model.resized) if subject.live else None
     scorer = live_model.unwrapped.scorer
     read = read_tokenizer(origin.checkpoint, report)
     tokenizer = read.found
-    built = live_facts(live_model, origin)
     if tokenizer is not None:
         if scorer is not None and scorer.padding_side:
             tokenizer = replace(tokenizer, padding_side=scorer.padding_side)
@@ -119,7 +107,7 @@ def _training_facts(live_model: LiveModel, optimizer: Any) -> LiveFacts:
     """Finds the parameters of the head that training will leave as they are."""
     from headscope.model.tensors.held import held_by
 
-    module, report = live_model.unwrapped.module, live_model.alone
+    module, report = live_model.unwrapped.module, live_model.own_report
     live = [item.name for item in report.head.parameters if item.live] if report.head else []
     held = live_model.unwrapped.held
     trained = {name for name in live if name in held and held[name].requires_grad}
@@ -137,12 +125,16 @@ def _modules_to_save(live_model: LiveModel, frozen: tuple[str, ...]) -> tuple[st
     """Finds the setting under which PEFT trains the frozen weights, with what it already names."""
     from headscope.model.loading.adapters import modules_to_save
 
-    names = {plain_name(item.name) for item in live_model.alone.weights.parameters}
-    head = {plain_name(item.name) for item in live_model.alone.head.parameters} if live_model.alone.head else set()
+    names = {plain_name(item.name) for item in live_model.own_report.weights.parameters}
+    head = (
+        {plain_name(item.name) for item in live_model.own_report.head.parameters}
+        if live_model.own_report.head
+        else set()
+    )
     modules = {name[:at] for name in names for at, sign in enumerate(name) if sign == "."}
     kept = {
         plain_name(item.name.partition(".modules_to_save.")[0])
-        for item in live_model.alone.weights.parameters
+        for item in live_model.own_report.weights.parameters
         if ".modules_to_save." in item.name
     }
     lost = [plain_name(name) for name in frozen]
@@ -179,7 +171,7 @@ def _with_stored_dtypes(
 
 def _live_tensors(live_model: LiveModel) -> dict[str, torch.Tensor]:
     """Collects the tensors of the head in memory that the scores depend on; leaves out those without numbers."""
-    module, head = live_model.unwrapped.module, live_model.alone.head
+    module, head = live_model.unwrapped.module, live_model.own_report.head
     held = {
         **dict(module.named_buffers(remove_duplicate=False)),
         **dict(module.named_parameters(remove_duplicate=False)),
@@ -194,7 +186,7 @@ def _live_trial(live_model: LiveModel) -> HeadTrial:
 
     if live_model.program is None:
         return HeadTrial(why_not="the head path is not known")
-    held, model = _live_tensors(live_model), live_model.alone.model
+    held, model = _live_tensors(live_model), live_model.own_report.model
     lost = [name for name in live_model.program.tensors if name not in held]
     found = try_head(
         live_model.program, {name: tensor.cpu() for name, tensor in held.items()}, model.task, model.problem_type

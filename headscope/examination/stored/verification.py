@@ -20,7 +20,7 @@ from headscope.examination.base.reading import WITHOUT_WEIGHTS, chain_of, loadab
 from headscope.examination.base.request import Progress, Request
 from headscope.examination.base.tracing import trace_checkpoint
 from headscope.examination.checkpoint.stored_tensors import StoredFiles, open_stored_files
-from headscope.examination.memory.live import see
+from headscope.examination.memory.live import LiveModel
 from headscope.examination.memory.live_facts import task_of
 from headscope.examination.memory.live_tensors import LiveTensor, is_of_transformers, prompts_of, tensors_of
 from headscope.examination.memory.module import Unwrapped, unwrap
@@ -220,7 +220,7 @@ def _head_of(unwrapped: Unwrapped, module: nn.Module, pairing: StoredPairing) ->
         if traced.trace is not None:
             return _HeadNames.of(traced.trace, traced.program).with_ties_of(skeleton)
     try:
-        return _HeadNames.of(see(module).trace)
+        return _HeadNames.of(LiveModel(module).trace)
     except HeadscopeError as err:
         return _HeadNames(why=err.message)
 

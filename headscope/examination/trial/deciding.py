@@ -33,7 +33,7 @@ def is_run_likely(request: Request) -> bool:
 
 
 def why_not_run(checkpoint: Checkpoint, *, is_wanted: bool | None = None) -> str:
-    """Says why a checkpoint isn't run; "" if it is. `is_wanted` stands in for what its request says of a run."""
+    """Says why a checkpoint isn't run; "" if it is. `is_wanted` replaces what its request says of a run."""
     wanted = checkpoint.request.run if is_wanted is None else is_wanted
     return next((reason for reason in (find(checkpoint, wanted) for find in _REASONS) if reason), "")
 

@@ -15,8 +15,8 @@ from transformers import AutoModelForSequenceClassification, BertConfig, BertFor
 
 import headscope
 from headscope.examination.base.request import Request
+from headscope.examination.checkpoint import stored_tensors
 from headscope.examination.checkpoint.examining import examine
-from headscope.examination.evidence import stored_tensors
 from headscope.examination.evidence.base_numbers import live_base_numbers, read_base_numbers
 from headscope.examination.trial.deciding import OFF
 from headscope.facts import Gap

@@ -154,7 +154,7 @@ def test_blocks_of_four_bit_floats() -> None:
         TensorHeader("model.layers.0.mlp.experts.gate_up_proj_scales", "uint8", (4, 128, 2)),
         TensorHeader("model.layers.0.mlp.experts.gate_up_proj_bias", "bfloat16", (4, 128)),
     )
-    manifest = CheckpointManifest("x", CheckpointKind.LOCAL, WeightsFormat.SAFETENSORS, "{}", tensors, ())
+    manifest = CheckpointManifest("x", CheckpointKind.LOCAL, WeightsFormat.SAFETENSORS, {}, tensors, ())
     unpacked = unpack(manifest, {"quant_method": "mxfp4"}, "bfloat16", {})
     shapes = {header.key: header.shape for header in unpacked.manifest.tensors}
     assert shapes == {

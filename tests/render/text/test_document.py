@@ -39,7 +39,7 @@ from scripts.write_schema import _object_of, build_row_schema, build_schema, mai
 
 SETTINGS = Settings("Linux", "/home/me/.cache/huggingface", "https://huggingface.co", False, "/cache", True)
 MANIFEST = CheckpointManifest(
-    "bert", CheckpointKind.HUB, WeightsFormat.SAFETENSORS, "{}",
+    "bert", CheckpointKind.HUB, WeightsFormat.SAFETENSORS, {},
     (TensorHeader("w", "float32", (2,)),), (WeightFile("model.safetensors", 100),),
 )  # fmt: skip
 USAGE = DiskUsage(
