@@ -67,7 +67,7 @@ class PoolingRead:
             return Pooling(PoolingKind.OTHER, (), _NO_HIDDEN_STATES, ())
         evidence = tuple(
             Evidence(step.name, self.names.path(step.last), short_path(step.last.file), step.last.line)
-            for step in self._steps
+            for step in self._evidence_steps
         )
         typed = tuple(
             PoolingPart(part.kind, part.positions, f"{part.rule}{_PADDING[part.has_padding]}", self._sources_of(part))
@@ -85,13 +85,13 @@ class PoolingRead:
         return Pooling(PoolingKind.CONCAT, tokens, f"{how}: {rules}", evidence, typed)
 
     @property
-    def _steps(self) -> tuple[Step, ...]:
+    def _evidence_steps(self) -> tuple[Step, ...]:
         return tuple(dict.fromkeys(step for part in self.parts for step in part.evidence))
 
     @property
     def _is_summary(self) -> bool:
         """True for a pooling of a SequenceSummary module, whose `summary_type` decides the rule."""
-        modules = (type(module).__name__ for step in self._steps for module in step.last.modules)
+        modules = (type(module).__name__ for step in self._evidence_steps for module in step.last.modules)
         return any(name.endswith("SequenceSummary") for name in modules)
 
     def _sources_of(self, part: Part) -> tuple[HiddenSource, ...]:
