@@ -147,7 +147,7 @@ def read_head(
 
 @dataclass(slots=True)
 class _HeadRuns:
-    """Runs of a model and its twins, each read when it is made.
+    """Runs of a model and its twins, each read immediately.
 
     `looks` are what they showed, in order, `small` that of the twin that ran, `taken` the sizes that they had.
     """

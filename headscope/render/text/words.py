@@ -93,6 +93,7 @@ def brief_rule(pooling: Pooling) -> str:
     """Writes the rule of a pooling, shorter for a token that is shown: `first token: index 0, padding or not`."""
     kind = POOLING[pooling.kind]
     one = pooling.parts[0] if len(pooling.parts) == 1 else None
+    # Equal rules, however they are worded, say that nothing was added to the part's: a layer, rows, a summary.
     if one is not None and one.positions.token and one.positions.is_first and one.rule == pooling.rule:
         return f"{kind}: index 0, padding or not"
     if pooling.rule and pooling.kind not in _RULE_OMITS_KIND:
