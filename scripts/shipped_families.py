@@ -95,7 +95,7 @@ class Family:
             values = self._values(is_aligned=is_aligned and self.draw.random() < 0.5, number_of_draw=number)
             try:
                 config = self.make(**values)
-                is_legal = _outcome(self.traced, config) == self.outcome
+                is_legal = divides_by_heads(config) and _outcome(self.traced, config) == self.outcome
             except Exception:  # whatever a configuration or a constructor raises for sizes that don't fit
                 is_legal = False
             if is_legal:
@@ -155,7 +155,8 @@ class Family:
         if (name, size) not in self._tried_sizes:
             try:
                 own = {other: getattr(self.config, other) for other in self.names}
-                found = _outcome(self.traced, self.make(**{**own, name: size})) == self.outcome
+                config = self.make(**{**own, name: size})
+                found = divides_by_heads(config) and _outcome(self.traced, config) == self.outcome
             except Exception:  # as in `find_legal`
                 found = False
             self._tried_sizes[name, size] = bool(found)
@@ -207,6 +208,13 @@ def relations_of(made: Sequence[Symbols]) -> Iterator[list[Any]]:
             yield ["<", one, two]
         elif all(a <= b for a, b in pairs):
             yield ["<=", one, two]
+
+
+def divides_by_heads(config: Any) -> bool:
+    """Tells if the heads share the hidden size evenly; some classes build others too, with fewer columns than that."""
+    size, heads = (getattr(config, name, None) for name in ("hidden_size", "num_attention_heads"))
+    has_own = getattr(config, "head_dim", None) is not None or not (isinstance(size, int) and isinstance(heads, int))
+    return has_own or size % heads == 0
 
 
 def _outcome(cls: Any, config: Any) -> Any:

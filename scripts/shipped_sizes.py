@@ -73,6 +73,7 @@ SIZES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("qwen3", {**_QWEN, "num_key_value_heads": 8, "head_dim": 128}),
     ("qwen3", {**_QWEN, "num_key_value_heads": 8, "head_dim": 128, "pad_token_id": 151643}),
     ("phi", {}),
+    ("phi", {"pad_token_id": 50256}),
     ("phi3", {}),
     ("t5", dict(_T5)),
     ("t5", {**_T5, "n_positions": 512}),

@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -46,25 +46,35 @@ class Layout:
         self.cls, self.family, self.has_labels = cls, family, has_labels
         self.config = family.config
 
-    def entry(self) -> dict[str, Any]:
-        """The entry of the layout, for its own sizes where no template tells others. Raises Unfit where none does."""
+    def entries(self) -> Iterator[dict[str, Any]]:
+        """Gives the entry of the layout, and one for each number format that its template doesn't know.
+
+        An entry is of its own sizes where no template tells others. Raises Unfit where none does.
+        """
+        found = self._entry_of_any(_DTYPES)
+        yield found
+        for dtype in _DTYPES:
+            if dtype not in found["dtypes"]:
+                with suppress(Unfit):
+                    yield self._entry_of_any((dtype,))
+
+    def _entry_of_any(self, dtypes: Sequence[str]) -> dict[str, Any]:
+        """An entry of the first few number formats that have a template, or of the first alone. Raises Unfit."""
         TRACES.clear()
-        first = self._manifest(self.config, _COUNTS[0], _DTYPES[0])
+        first = self._manifest(self.config, _COUNTS[0], dtypes[0])
         with recorded() as record:
             found = examined(first, self._request(_COUNTS[0]), None)
         names = [name for name in self.family.names if name in record.fields]
         shares = [name for name in names if isinstance(getattr(self.config, name), float)]
         same = list(self.family.of_same_size(shares, len(_COUNTS)))
         reason = Unfit()
-        for fields, legal, dtypes in (
-            (names, None, _DTYPES), (names, None, _DTYPES[:2]), (names, None, _DTYPES[:1]), (shares, same, _DTYPES[:2]),
-            (shares, same, _DTYPES[:1]),
-        ):  # fmt: skip
-            try:
-                return self._entry(record, found, fields, legal or self._legal(), dtypes)
-            except Unfit as err:
-                reason = err
-                print(f"{self.cls.__name__}: {len(fields)} symbols, {dtypes}: {str(err)[:300]}", flush=True)
+        for fields, legal in ((names, None), (shares, same)):
+            for count in range(len(dtypes), 0, -1):
+                try:
+                    return self._entry(record, found, fields, legal or self._legal(), dtypes[:count])
+                except Unfit as err:
+                    reason = err
+                    print(f"{self.cls.__name__}: {len(fields)} symbols, {dtypes[:count]}: {str(err)[:300]}", flush=True)
         raise reason
 
     def _entry(
@@ -80,7 +90,7 @@ class Layout:
             for (_, config), count, dtype in zip(legal, _COUNTS, itertools.cycle(dtypes), strict=False)
         ]
         forms = self._forms(drawn)
-        self._prove_tensors(forms[0]["tensors"], names, legal[len(drawn) :])
+        self._prove_tensors(forms[0]["tensors"], names, legal[len(drawn) :], dtypes[0])
         label_forms = self._label_forms(drawn[0][1], document_of(found, is_plain=True))
         both = [Tried(manifest, self._request(int(env["classes"]))) for env, manifest, _ in drawn[:2]]
         relations = self.family.needed(relations_of([self._symbols(config, names, 0, "") for _, config in legal]))
@@ -129,11 +139,11 @@ class Layout:
             })  # fmt: skip
         return found
 
-    def _prove_tensors(self, template: Any, names: Sequence[str], legal: Sequence[Any]) -> None:
+    def _prove_tensors(self, template: Any, names: Sequence[str], legal: Sequence[Any], dtype: str) -> None:
         """Compares a template with the tensors of configurations that it wasn't made from. Raises Unfit."""
         for _, config in legal:
-            rows = _rows(self._manifest(config, _COUNTS[0], _DTYPES[0]).tensors)
-            if filled(template, self._symbols(config, names, _COUNTS[0], _DTYPES[0])) != rows:
+            rows = _rows(self._manifest(config, _COUNTS[0], dtype).tensors)
+            if filled(template, self._symbols(config, names, _COUNTS[0], dtype)) != rows:
                 raise Unfit(self.cls.__name__, "other tensors at other sizes")
 
     def _request(self, count: int | None, *, is_stated: bool = False) -> Request:
@@ -301,7 +311,7 @@ def structures_of(model_type: str) -> list[dict[str, Any]]:
         layouts += [Layout(cls, family, has_labels=True) for cls in family.heads]
         for layout in layouts:
             try:
-                found.append(layout.entry())
+                found += layout.entries()
             except Exception as err:  # Unfit, and whatever a class raises that can't be drawn
                 print(f"{layout.cls.__name__}: no template: {type(err).__name__}: {str(err)[:300]}", flush=True)
     return found

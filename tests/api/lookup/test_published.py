@@ -89,11 +89,11 @@ def fine_tuned(folder: Path, draw: random.Random) -> Saved | None:
 
 
 def outcome(saved: Saved, folder: Path) -> str:
-    """`known`, `traced`, or which fields of the known answer differ from a trace."""
+    """`known`, `traced`, `not determined` by a trace, or which fields of the known answer differ from a trace."""
     write(saved.checkpoint, folder)
     known = headscope.inspect(folder, cache=True).to_dict()
     if not known.pop("is_shipped"):
-        return "traced"
+        return "traced" if known["head"] is not None else "not determined"
     real = headscope.inspect(folder).to_dict()
     different = [name for name in real if name != "is_shipped" and known[name] != real[name]]
     return f"differs in {different}" if different else "known"
@@ -138,8 +138,9 @@ def main() -> int:
             told = {item.name: outcome(item, Path(folder, kind, str(number))) for number, item in enumerate(saved)}
             print("\n".join(f"{name}: {found}" for name, found in told.items() if found != "known"))
             known = sum(found == "known" for found in told.values())
+            without_head = sum(found == "not determined" for found in told.values())
             wrong += sum(found.startswith("differs") for found in told.values())
-            print(f"{kind}: {known} of {len(told)} known, {wrong} differ")
+            print(f"{kind}: {known} of {len(told)} known, {without_head} not determined by a trace, {wrong} differ")
     return int(bool(wrong))
 
 
