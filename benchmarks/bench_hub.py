@@ -23,7 +23,7 @@ TELEMETRY = "/api/agent-harnesses"
 OURS = """
 import sys, time
 begun = time.perf_counter()
-from headscope.checkpoints import read_manifest
+from headscope.checkpoints.reading import read_manifest
 from headscope.facts.stored.location import Location
 manifest = read_manifest(Location(sys.argv[1]))
 print(len(manifest.tensors), time.perf_counter() - begun)

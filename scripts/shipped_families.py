@@ -213,8 +213,9 @@ def relations_of(made: Sequence[Symbols]) -> Iterator[list[Any]]:
 def divides_by_heads(config: Any) -> bool:
     """Tells if the heads share the hidden size evenly; some classes build others too, with fewer columns than that."""
     size, heads = (getattr(config, name, None) for name in ("hidden_size", "num_attention_heads"))
-    has_own = getattr(config, "head_dim", None) is not None or not (isinstance(size, int) and isinstance(heads, int))
-    return has_own or size % heads == 0
+    if getattr(config, "head_dim", None) is not None or not (isinstance(size, int) and isinstance(heads, int)):
+        return True
+    return size % heads == 0
 
 
 def _outcome(cls: Any, config: Any) -> Any:

@@ -304,7 +304,7 @@ def _rows(tensors: Sequence[Any]) -> list[Any]:
 
 def structures_of(model_type: str) -> list[dict[str, Any]]:
     """The entries of a family: of its base model, its language models and its classifiers, as each is configured."""
-    found = []
+    found: list[dict[str, Any]] = []
     for family in (Family(name, dict(fields)) for name, fields in SIZES if name == model_type):
         family.find_legal()
         layouts = [Layout(cls, family, has_labels=False) for cls in (*family.bases, *family.language_models)]

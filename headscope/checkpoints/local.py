@@ -1,6 +1,7 @@
 """Checkpoints on this machine: a folder, or a weight file beside its config.json."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headscope.checkpoints.contents.adapter import ADAPTER_CONFIG, holds_adapter_alone
 from headscope.checkpoints.foreign.adapter_hub import refuse_adapter_hub
@@ -8,10 +9,11 @@ from headscope.checkpoints.formats.bytes import LocalBytes
 from headscope.checkpoints.formats.config_file import largest_text
 from headscope.checkpoints.formats.exports import refuse_exports
 from headscope.checkpoints.manifest import CONFIG, manifest_of, manifest_of_file
-from headscope.checkpoints.states.place import StatePlace, names_below
-from headscope.checkpoints.unusual import PlaceSurroundings, in_a_state, with_state, without_config
 from headscope.errors import Malformed, NotFound, Unsupported
 from headscope.facts import CheckpointKind, CheckpointManifest
+
+if TYPE_CHECKING:
+    from headscope.checkpoints.unusual import PlaceSurroundings
 
 
 class Folder:
@@ -64,13 +66,13 @@ def read_folder(path: Path, reference: str, variant: str | None = None) -> Check
         refuse_adapter_hub(names, folder, reference)
         return manifest_of(folder, ADAPTER_CONFIG, CheckpointKind.ADAPTER, reference)
     if CONFIG not in names:
-        raise without_config(_surroundings_of(folder, reference))
+        raise _surroundings_of(folder, reference).error_without_config()
     try:
         manifest = manifest_of(folder, CONFIG, CheckpointKind.LOCAL, reference, variant)
     except (Malformed, Unsupported) as err:
-        return in_a_state(_surroundings_of(folder, reference), CheckpointKind.LOCAL, err)
+        return _surroundings_of(folder, reference).manifest_in_state(CheckpointKind.LOCAL, err)
     is_whole = bool(manifest.tensors) and not manifest.gaps
-    return manifest if is_whole else with_state(manifest, _surroundings_of(folder, reference))
+    return manifest if is_whole else _surroundings_of(folder, reference).with_state(manifest)
 
 
 def read_weight_path(path: Path, reference: str) -> CheckpointManifest:
@@ -82,14 +84,18 @@ def read_weight_path(path: Path, reference: str) -> CheckpointManifest:
     names = set(folder.names())
     refuse_exports([path.name, *({CONFIG} & names)], folder.open)
     if CONFIG not in names:
-        raise without_config(_surroundings_of(folder, reference, path.name))
+        raise _surroundings_of(folder, reference, path.name).error_without_config()
     try:
         return manifest_of_file(folder, path.name, reference)
     except Malformed as err:
-        return in_a_state(_surroundings_of(folder, reference, path.name), CheckpointKind.LOCAL, err)
+        return _surroundings_of(folder, reference, path.name).manifest_in_state(CheckpointKind.LOCAL, err)
 
 
-def _surroundings_of(folder: Folder, reference: str, file: str | None = None) -> PlaceSurroundings:
+def _surroundings_of(folder: Folder, reference: str, file: str | None = None) -> "PlaceSurroundings":
+    # Imported here: what tells other places apart is only needed where a checkpoint isn't a plain one.
+    from headscope.checkpoints.states.place import StatePlace, names_below
+    from headscope.checkpoints.unusual import PlaceSurroundings
+
     path = folder.path("")
     # For a single file only that file is looked at: others in its folder may belong to other models.
     place = StatePlace(str(path.resolve()), (file,) if file else names_below(path), folder.open)

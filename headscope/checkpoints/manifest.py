@@ -1,7 +1,7 @@
 """The manifest of a checkpoint, from a storage that reads its files."""
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headscope.checkpoints.contents.adapter import ADAPTER_CONFIG
 from headscope.checkpoints.contents.sentence import read_sentence_pipeline
@@ -13,8 +13,10 @@ from headscope.checkpoints.contents.weights import (
     read_weights,
 )
 from headscope.checkpoints.formats.config_file import parse_object
-from headscope.checkpoints.states.place import Found
 from headscope.facts import CheckpointKind, CheckpointManifest, Gap, WeightFile, WeightsFormat
+
+if TYPE_CHECKING:
+    from headscope.checkpoints.states.place import Found
 
 CONFIG = "config.json"
 
@@ -69,7 +71,7 @@ def bare_manifest(storage: FileStorage, reference: str, kind: CheckpointKind, ga
     return manifest_of_weights(reference, kind, config, len(content), StoredWeights(WeightsFormat.NONE, gaps=(gap,)))
 
 
-def in_state(manifest: CheckpointManifest, found: Found) -> CheckpointManifest:
+def in_state(manifest: CheckpointManifest, found: "Found") -> CheckpointManifest:
     """Adds the state in which the files were found to the manifest, and what their repair would give."""
     repaired = None
     if found.tensors is not None:

@@ -68,6 +68,68 @@ class PlaceSurroundings:
         sentence = f"Download the files first (hf download {self.repo} --local-dir .). {repair.sentence}"
         return replace(found, state=replace(found.state, repair=replace(repair, sentence=sentence)))
 
+    def error_without_config(self) -> HeadscopeError:
+        """Builds the error for a place without a config.json: what it is instead.
+
+        Raises Inventoried for another library's files.
+        """
+        self.refuse()
+        reference, file = self.reference, self.file
+        if file is None and set(WRITTEN_HEAD) <= set(self.storage.names()):
+            return Unsupported(
+                f"{reference} is a classifier that `headscope probe --write-head` wrote as a Python module",
+                f"run its {WRITTEN_HEAD[0]}; what headscope examines is the checkpoint that is named there",
+            )
+        found = self.state()
+        if found is not None:
+            return as_error(reference, found.state)
+        modules = _modules_without_model(self)
+        if modules:
+            return Unsupported(
+                f"{reference} is a sentence-transformers checkpoint without a model of Transformers "
+                f"({' -> '.join(modules)}): its vectors come from a table of tokens, and it needs no config.json",
+                "load it with sentence_transformers.SentenceTransformer; headscope reads heads of Transformers models",
+            )
+        tensors = _tensors_in(self)
+        if tensors:
+            return WithoutConfig(f"{reference}: the weights have no {CONFIG} beside them.", _NO_CONFIG, tensors)
+        if file:
+            return NotFound(f"{reference} has no {CONFIG} beside it", "add the config.json of its model")
+        return NotFound(
+            f"{reference} is not a checkpoint: it holds no {CONFIG}", "give a folder written by save_pretrained"
+        )
+
+    def manifest_in_state(self, kind: CheckpointKind, err: HeadscopeError) -> CheckpointManifest:
+        """Reads the manifest of a checkpoint whose weights could not be read, if its state tells what they would be.
+
+        Raises an error of the same kind that names the state, Unsupported for another library's files, or the error
+        itself.
+        """
+        clear_frames(err.__traceback__)  # they hold what was read so far, and the file may be read again
+        refuse_written_classifier(self.storage, self.reference)
+        refuse_foreign(self.storage.names(), self.storage, self.reference)
+        found = self.state_of_bad_file() if isinstance(err, Malformed) else self.state()
+        if found is None:
+            raise err
+        if found.tensors is None and not found.state.is_ambiguous:
+            raise as_error(self.reference, found.state, type(err)) from err
+        reason = f"from_pretrained cannot load them, as {found.state.rule} reports"
+        return in_state(bare_manifest(self.storage, self.reference, kind, Gap("weights", reason)), found)
+
+    def with_state(self, manifest: CheckpointManifest) -> CheckpointManifest:
+        """Adds the state to the manifest of a checkpoint that lacks some or all weights.
+
+        Raises Inventoried if the place holds no weights but those of another library.
+        """
+        if not manifest.tensors:
+            refuse_written_classifier(self.storage, self.reference)
+            refuse_foreign(self.storage.names(), self.storage, self.reference)
+            # Optimum and sentence-transformers put exports into a subfolder, which the storage's own names don't list.
+            exported = (name for name in self.place.names if name.startswith(_ONNX) or name == CONFIG)
+            refuse_exports(exported, self.place.open)
+        found = self.state()
+        return manifest if found is None else in_state(manifest, found)
+
 
 def refuse_written_classifier(storage: FileStorage, reference: str) -> None:
     """Raises Unsupported for files saved by a module of `headscope code`: no class of Transformers has that head."""
@@ -76,38 +138,6 @@ def refuse_written_classifier(storage: FileStorage, reference: str) -> None:
             f"{reference} is a classifier that a module of `headscope code` saved",
             "load it with Classifier.load(FOLDER) of that module; its checkpoint can be inspected",
         )
-
-
-def without_config(around: PlaceSurroundings) -> HeadscopeError:
-    """Builds the error for a place without a config.json: what it is instead.
-
-    Raises Inventoried for another library's files.
-    """
-    around.refuse()
-    reference, file = around.reference, around.file
-    if file is None and set(WRITTEN_HEAD) <= set(around.storage.names()):
-        return Unsupported(
-            f"{reference} is a classifier that `headscope probe --write-head` wrote as a Python module",
-            f"run its {WRITTEN_HEAD[0]}; what headscope examines is the checkpoint that is named there",
-        )
-    found = around.state()
-    if found is not None:
-        return as_error(reference, found.state)
-    modules = _modules_without_model(around)
-    if modules:
-        return Unsupported(
-            f"{reference} is a sentence-transformers checkpoint without a model of Transformers "
-            f"({' -> '.join(modules)}): its vectors come from a table of tokens, and it needs no config.json",
-            "load it with sentence_transformers.SentenceTransformer; headscope reads heads of Transformers models",
-        )
-    tensors = _tensors_in(around)
-    if tensors:
-        return WithoutConfig(f"{reference}: the weights have no {CONFIG} beside them.", _NO_CONFIG, tensors)
-    if file:
-        return NotFound(f"{reference} has no {CONFIG} beside it", "add the config.json of its model")
-    return NotFound(
-        f"{reference} is not a checkpoint: it holds no {CONFIG}", "give a folder written by save_pretrained"
-    )
 
 
 def _modules_without_model(around: PlaceSurroundings) -> tuple[str, ...]:
@@ -131,38 +161,6 @@ def _tensors_in(around: PlaceSurroundings) -> tuple[TensorHeader, ...]:
     except HeadscopeError:
         # The headers only enrich the error, which is about the missing config.json.
         return ()
-
-
-def in_a_state(around: PlaceSurroundings, kind: CheckpointKind, err: HeadscopeError) -> CheckpointManifest:
-    """Reads the manifest of a checkpoint whose weights could not be read, if its state tells what they would be.
-
-    Raises an error of the same kind that names the state, Unsupported for another library's files, or the error itself.
-    """
-    clear_frames(err.__traceback__)  # they hold what was read so far, and the file may be read again
-    refuse_written_classifier(around.storage, around.reference)
-    refuse_foreign(around.storage.names(), around.storage, around.reference)
-    found = around.state_of_bad_file() if isinstance(err, Malformed) else around.state()
-    if found is None:
-        raise err
-    if found.tensors is None and not found.state.is_ambiguous:
-        raise as_error(around.reference, found.state, type(err)) from err
-    reason = f"from_pretrained cannot load them, as {found.state.rule} reports"
-    return in_state(bare_manifest(around.storage, around.reference, kind, Gap("weights", reason)), found)
-
-
-def with_state(manifest: CheckpointManifest, around: PlaceSurroundings) -> CheckpointManifest:
-    """Adds the state to the manifest of a checkpoint that lacks some or all weights.
-
-    Raises Inventoried if the place holds no weights but those of another library.
-    """
-    if not manifest.tensors:
-        refuse_written_classifier(around.storage, around.reference)
-        refuse_foreign(around.storage.names(), around.storage, around.reference)
-        # Optimum and sentence-transformers put exports into a subfolder, which the storage's own names don't list.
-        exported = (name for name in around.place.names if name.startswith(_ONNX) or name == CONFIG)
-        refuse_exports(exported, around.place.open)
-    found = around.state()
-    return manifest if found is None else in_state(manifest, found)
 
 
 def refuse_foreign(names: Collection[str], storage: FileStorage, reference: str) -> None:

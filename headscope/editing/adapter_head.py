@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headscope.checkpoints import EDIT_RECORD
+from headscope.checkpoints.edit_record import EDIT_RECORD
 from headscope.editing.carried import left_behind, read_contents, taken_names
 from headscope.editing.classes.class_names import examine_by_name
 from headscope.editing.merging import folder_of_base, model_in

@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headscope.checkpoints import EDIT_RECORD, digests_of, open_sidecar, read_manifest
+from headscope.checkpoints.checkpoint_files import open_sidecar
+from headscope.checkpoints.edit_record import EDIT_RECORD, digests_of
+from headscope.checkpoints.reading import read_manifest
 from headscope.editing.carried import INDEXES, left_behind, read_contents, taken_names
 from headscope.editing.classes.class_axis import ClassTensor, class_tensors
 from headscope.editing.classes.class_names import examine_by_name

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headscope.checkpoints import EDIT_RECORD
+from headscope.checkpoints.edit_record import EDIT_RECORD
 from headscope.checkpoints.states.folders import OPTIMIZER, RESUME_FILES
 from headscope.editing.carried import INDEXES, left_behind, read_contents, taken_names
 from headscope.editing.proving import answer_task, prove_in_process

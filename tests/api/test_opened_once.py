@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import headscope
-from headscope import checkpoints
+from headscope.checkpoints import checkpoint_files, reading
 from headscope.facts.stored import checkpoint as stored
 from tests.families import FAMILIES
 
@@ -25,8 +25,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
         return call
 
-    for name in ("read_manifest", "open_sidecar"):
-        monkeypatch.setattr(checkpoints, name, counting(name, getattr(checkpoints, name)))
+    for module, name in ((reading, "read_manifest"), (checkpoint_files, "open_sidecar")):
+        monkeypatch.setattr(module, name, counting(name, getattr(module, name)))
     return counted
 
 

@@ -30,7 +30,7 @@ def saved(folder: Path, **more: object) -> JetMoeForSequenceClassification:
 
 
 def loaded(folder: Path) -> tuple[Choice, Loaded]:
-    from headscope.checkpoints import read_manifest
+    from headscope.checkpoints.reading import read_manifest
     from headscope.facts.stored.location import Location
 
     manifest = read_manifest(Location(str(folder)))

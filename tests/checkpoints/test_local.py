@@ -12,7 +12,7 @@ from saving import save_safetensors, save_sharded_safetensors, save_torch_zip
 from transformers import BertModel
 
 import headscope
-from headscope.checkpoints import read_manifest
+from headscope.checkpoints.reading import read_manifest
 from headscope.checkpoints.reference import HubReference, parse_reference
 from headscope.errors import HeadscopeError, Malformed, NotFound, Unsupported, UsageError
 from headscope.facts import WeightsFormat

@@ -9,9 +9,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from headscope.checkpoints import bundled_snapshots, read_manifest, snapshot_text, write_snapshot
 from headscope.checkpoints.formats.dtypes import SAFETENSORS
-from headscope.checkpoints.snapshot import nearest_known
+from headscope.checkpoints.reading import read_manifest
+from headscope.checkpoints.snapshot import bundled_snapshots, nearest_known, snapshot_text, write_snapshot
 from headscope.errors import Malformed, Unsupported, UsageError
 from headscope.facts import CheckpointKind, CheckpointManifest
 from headscope.facts.stored.location import HubOptions, Location

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from headscope.checkpoints import bundled_snapshots
+from headscope.checkpoints.snapshot import bundled_snapshots
 from headscope.checks import RULES
 from headscope.cli import completion
 from headscope.cli.app import app

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from headscope.checkpoints import bundled_snapshots, read_manifest
+from headscope.checkpoints.reading import read_manifest
+from headscope.checkpoints.snapshot import bundled_snapshots
 from headscope.facts.stored.location import HubOptions, Location
 from tests.api.lookup.test_shipped import checkpoint_of, counts_of
 from tests.docs.look_cases import IS_WHOLE, looked_at

@@ -23,7 +23,7 @@ from tests import warm
 WORKER = """
 import json, sys, time
 from pathlib import Path
-from headscope.checkpoints import read_manifest
+from headscope.checkpoints.reading import read_manifest
 from headscope.fleet.hub_budget import SharedBudget
 from headscope.errors import HeadscopeError
 from headscope.facts.stored.location import HubOptions, Location

@@ -58,7 +58,7 @@ def snapshot(
         'RobertaForSequenceClassification'
     """
     request = make_request(reference, options)
-    from headscope.checkpoints import write_snapshot
+    from headscope.checkpoints.snapshot import write_snapshot
 
     manifest = read_checkpoint(request, progress, joins_chain=False)
     write_snapshot(manifest, fspath(output))

@@ -3,12 +3,14 @@
 from collections.abc import Callable, Iterable
 
 from headscope.checkpoints.formats.bytes import ByteSource
-from headscope.checkpoints.formats.gguf.file import refuse_gguf
-from headscope.checkpoints.formats.onnx.head import refuse_onnx
 
 
 def refuse_exports(names: Iterable[str], opened: Callable[[str], ByteSource]) -> None:
     """Raises Inventoried, with the head that the first export shows, where there are GGUF or ONNX files."""
+    # Imported here: their readers are only needed where such a file is.
+    from headscope.checkpoints.formats.gguf.file import refuse_gguf
+    from headscope.checkpoints.formats.onnx.head import refuse_onnx
+
     listed = tuple(names)
     refuse_gguf(listed, opened)
     refuse_onnx(listed, opened)

@@ -10,7 +10,6 @@ from headscope.checkpoints.hub.offline import bundled, cached, why_offline, with
 from headscope.checkpoints.hub.repository import Repository, config_name, surroundings_of
 from headscope.checkpoints.hub.requests import translated
 from headscope.checkpoints.manifest import CONFIG, manifest_of
-from headscope.checkpoints.unusual import in_a_state, with_state
 from headscope.errors import Malformed, NetworkError, Unsupported
 from headscope.facts import CheckpointKind, CheckpointManifest
 
@@ -60,9 +59,9 @@ def _read_manifest_or_state(access: HubAccess, storage: Repository, config: str)
     except (Malformed, Unsupported) as err:
         if config != CONFIG:
             raise
-        return in_a_state(surroundings_of(access, storage), CheckpointKind.HUB, err)
+        return surroundings_of(access, storage).manifest_in_state(CheckpointKind.HUB, err)
     is_whole = bool(manifest.tensors) and not manifest.gaps
-    return manifest if is_whole or config != CONFIG else with_state(manifest, surroundings_of(access, storage))
+    return manifest if is_whole or config != CONFIG else surroundings_of(access, storage).with_state(manifest)
 
 
 @contextmanager

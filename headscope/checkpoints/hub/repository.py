@@ -11,7 +11,7 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from headscope.checkpoints.contents.adapter import ADAPTER_CONFIG, holds_adapter_alone
@@ -24,11 +24,12 @@ from headscope.checkpoints.hub.ranges import Beginning, RangeBytes, read_whole
 from headscope.checkpoints.hub.requests import understood
 from headscope.checkpoints.manifest import CONFIG
 from headscope.checkpoints.reference import HubReference, parse_reference
-from headscope.checkpoints.states.place import StatePlace
-from headscope.checkpoints.unusual import PlaceSurroundings, without_config
 from headscope.errors import HeadscopeError, Malformed, NetworkError, NotFound, WithoutConfig
 from headscope.facts.stored.location import is_path_inside
 from headscope.upstream.hub import cached_file
+
+if TYPE_CHECKING:
+    from headscope.checkpoints.unusual import PlaceSurroundings
 
 _ASKED_FOR = {
     CONFIG: True,
@@ -76,7 +77,7 @@ def config_name(access: HubAccess, storage: "Repository", pool: Executor) -> str
         storage.read_text(CONFIG)
     except NotFound:
         if ADAPTER_CONFIG not in storage.names():
-            error = without_config(surroundings_of(access, storage))
+            error = surroundings_of(access, storage).error_without_config()
             if error.state is None and not isinstance(error, WithoutConfig):
                 error = NotFound(f"{access.repo} holds no {CONFIG}", "it may not be a Transformers model; see its page")
             raise error from None
@@ -88,8 +89,12 @@ def config_name(access: HubAccess, storage: "Repository", pool: Executor) -> str
     return ADAPTER_CONFIG
 
 
-def surroundings_of(access: HubAccess, storage: "Repository") -> PlaceSurroundings:
+def surroundings_of(access: HubAccess, storage: "Repository") -> "PlaceSurroundings":
     """Describes a repository as a place whose state is looked for."""
+    # Imported here: what tells other places apart is only needed where a checkpoint isn't a plain one.
+    from headscope.checkpoints.states.place import StatePlace
+    from headscope.checkpoints.unusual import PlaceSurroundings
+
     place = StatePlace(access.repo, storage.names(), storage.open, storage.read_text)
     return PlaceSurroundings(storage, place, access.repo, repo=access.repo)
 

@@ -178,7 +178,7 @@ def given_config(reference: str, request: Request) -> dict[str, Any]:
 
     Raises NotFound where there is none, Malformed for anything but an object of JSON.
     """
-    from headscope.checkpoints import open_sidecar
+    from headscope.checkpoints.checkpoint_files import open_sidecar
 
     path = Path(reference)
     if path.is_file():

@@ -116,7 +116,7 @@ def _gaps_of(manifest: CheckpointManifest) -> tuple[Gap, ...]:
 
 def checkpoint_facts(manifest: CheckpointManifest) -> CheckpointFacts:
     """Builds the part of a report that describes the checkpoint."""
-    from headscope.checkpoints import score_heads_of
+    from headscope.checkpoints.score_heads import score_heads_of
 
     config = manifest.config
     architectures = config.get("architectures")

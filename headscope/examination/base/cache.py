@@ -242,7 +242,7 @@ def remove_stored(folder: int | Path, file: StoredFile) -> None:
 
 def key_of(manifest: CheckpointManifest, *parts: object) -> str:
     """Digests a manifest, the `parts` that a report also depends on, and the versions that take part."""
-    from headscope.checkpoints import snapshot_text
+    from headscope.checkpoints.snapshot import snapshot_text
 
     repaired = manifest.repaired.tensors if manifest.repaired is not None else ()
     rest = (manifest.kind.value, manifest.notices, manifest.unread, repr(manifest.states), repr(repaired))

@@ -65,7 +65,7 @@ def _kind_of(manifest: CheckpointManifest) -> str | None:
 
 def _has_own_scores(manifest: CheckpointManifest) -> bool:
     """True if the checkpoint holds a scoring head that no class of Transformers loads."""
-    from headscope.checkpoints import score_heads_of
+    from headscope.checkpoints.score_heads import score_heads_of
 
     sentence = manifest.sentence
     is_scored = sentence is not None and (

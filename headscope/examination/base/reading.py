@@ -31,7 +31,7 @@ from headscope.facts.counting import few_of, verb
 from headscope.facts.stored.location import Location
 
 if TYPE_CHECKING:
-    from headscope.checkpoints import FileReader
+    from headscope.checkpoints.checkpoint_files import FileReader
     from headscope.checkpoints.contents.tokenizer_file import FirstToken
 
 
@@ -44,7 +44,8 @@ def read_checkpoint(
     `joins_chain` is false. Raises UsageError for a class where weights are needed, and otherwise what `read_manifest`
     raises, with more advice.
     """
-    from headscope.checkpoints import open_sidecar, read_manifest
+    from headscope.checkpoints.checkpoint_files import open_sidecar
+    from headscope.checkpoints.reading import read_manifest
 
     if is_class_name(request):
         if not takes_class:
@@ -84,7 +85,7 @@ def chain_of(request: Request, manifest: CheckpointManifest) -> SentencePipeline
 
 def score_head_of(request: Request, manifest: CheckpointManifest) -> ScoreHead | None:
     """Gives the head of another library that makes the scores; None if it is unknown, or the request wants another."""
-    from headscope.checkpoints import score_heads_of
+    from headscope.checkpoints.score_heads import score_heads_of
 
     heads = score_heads_of(manifest.tensors, manifest.config)
     is_asked = request.tokens or request.trust_remote_code or (request.model_class or request.task) is not None
@@ -118,8 +119,9 @@ def _with_notices(manifest: CheckpointManifest, files: FileReader | None) -> Che
     """
     if files is None:
         return manifest
-    from headscope.checkpoints import edit_notice, labels_notice
     from headscope.checkpoints.contents.adapter import ADAPTER_CONFIG
+    from headscope.checkpoints.edit_record import edit_notice
+    from headscope.checkpoints.score_heads import labels_notice
 
     found = (edit_notice(files, manifest), labels_notice(files, manifest.config))
     gaps = [_ADAPTER_BESIDE] if files.has(ADAPTER_CONFIG) and manifest.tensors else []
@@ -140,7 +142,8 @@ def _with_extra_files(request: Request, manifest: CheckpointManifest, files: Fil
 
     Only a folder with further safetensors files is looked at, so Transformers is imported for few.
     """
-    from headscope.checkpoints import open_sidecar, with_weight_file
+    from headscope.checkpoints.checkpoint_files import open_sidecar
+    from headscope.checkpoints.contents.weights import with_weight_file
     from headscope.facts.stored.checkpoint import DECISION_CLASS
     from headscope.upstream.sources import extra_files_of, has_extra_files
 
@@ -163,8 +166,8 @@ def _with_extra_files(request: Request, manifest: CheckpointManifest, files: Fil
 
 def _with_decision(request: Request, manifest: CheckpointManifest, files: FileReader | None) -> CheckpointManifest:
     """Adds the head of a decision model to the manifest of a folder, if its files say that it is one."""
-    from headscope.checkpoints import read_decision_head, refuse_decision_files
     from headscope.checkpoints.contents.adapter import ADAPTER_CONFIG
+    from headscope.checkpoints.decision import read_decision_head, refuse_decision_files
 
     if files is None:
         return manifest
@@ -194,7 +197,9 @@ def _names_its_head(request: Request) -> bool:
 
 def _with_value_head(request: Request, manifest: CheckpointManifest, files: FileReader | None) -> CheckpointManifest:
     """Adds the tensors of a value head beside the weights or the adapter of a folder."""
-    from headscope.checkpoints import VALUE_HEAD_FILES, open_sidecar, with_weight_file
+    from headscope.checkpoints.checkpoint_files import open_sidecar
+    from headscope.checkpoints.contents.weights import with_weight_file
+    from headscope.checkpoints.score_heads import VALUE_HEAD_FILES
 
     place = request.location if request.adapter is None else Location(request.adapter)
     if manifest.kind not in (CheckpointKind.LOCAL, CheckpointKind.ADAPTER) or not Path(place.reference).is_dir():

@@ -181,7 +181,8 @@ def _read_tokens_at(request: Request, commit: str | None, *, is_free: bool) -> d
 
     Raises UsageError for a snapshot, which has none, and NotFound if no file lists them.
     """
-    from headscope.checkpoints import open_sidecar, read_vocabulary
+    from headscope.checkpoints.checkpoint_files import open_sidecar
+    from headscope.checkpoints.contents.tokenizer_file import read_vocabulary
 
     sidecar = open_sidecar(replace(request.location, commit=commit))
     if sidecar is None:

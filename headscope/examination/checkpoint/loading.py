@@ -114,7 +114,7 @@ def _sentence_on_words(count: int) -> str:
 
 def choose_class(request: Request, manifest: CheckpointManifest) -> Choice:
     """Chooses the class and the configuration for a request and a checkpoint."""
-    from headscope.checkpoints import refuse_model_type
+    from headscope.checkpoints.foreign.libraries import refuse_model_type
     from headscope.model.classes.model_request import ModelRequest, choose
 
     named = manifest.reference if manifest.kind is CheckpointKind.CLASS else request.model_class
@@ -166,7 +166,7 @@ def _explain_unbuildable(name: str, err: HeadscopeError) -> HeadscopeError:
 
 def _refuse_timm(manifest: CheckpointManifest) -> None:
     """Raises Inventoried, with the head as far as it is described, for a checkpoint in timm's own layout."""
-    from headscope.checkpoints import is_of_timm, timm_contents
+    from headscope.checkpoints.foreign.timm import is_of_timm, timm_contents
 
     if is_of_timm(manifest.config):
         raise Inventoried(
@@ -181,13 +181,13 @@ def _refuse_timm(manifest: CheckpointManifest) -> None:
 
 def _lacks_timm(manifest: CheckpointManifest) -> bool:
     """True if the checkpoint needs timm, and it is not installed."""
-    from headscope.checkpoints import is_timm_wrapper
+    from headscope.checkpoints.foreign.timm import is_timm_wrapper
 
     return is_timm_wrapper(manifest.config) and find_spec("timm") is None
 
 
 def _error_without_timm(manifest: CheckpointManifest) -> Inventoried:
-    from headscope.checkpoints import timm_contents
+    from headscope.checkpoints.foreign.timm import timm_contents
 
     return Inventoried(
         f"{manifest.reference} is a timm model in Transformers' TimmWrapper, and timm is not installed: its head is "

@@ -28,7 +28,7 @@ from headscope.facts.stored.location import Location
 if TYPE_CHECKING:
     import torch
 
-    from headscope.checkpoints import FileReader, TensorBytes
+    from headscope.checkpoints.checkpoint_files import FileReader, TensorBytes
 
 _BLOCK = 4 << 20
 """Bytes at a time: what was read is still in the processor's cache when its numbers are looked at."""
@@ -167,7 +167,7 @@ class StoredFiles:
         return self._local_path(file) if is_pickled else None
 
     def _local_path(self, file: str) -> Path | None:
-        from headscope.checkpoints import path_in
+        from headscope.checkpoints.checkpoint_files import path_in
 
         return path_in(self.sidecar, file)
 
@@ -177,7 +177,7 @@ class StoredFiles:
 
     @cached_property
     def _range_reader(self) -> TensorBytes:
-        from headscope.checkpoints import TensorBytes
+        from headscope.checkpoints.checkpoint_files import TensorBytes
 
         return TensorBytes(self.sidecar, {file.name: file.size for file in self.manifest.files})
 
@@ -281,7 +281,7 @@ def open_stored_files(request: Request, manifest: CheckpointManifest) -> list[St
         return []
     if manifest.adapter is None:
         return _open_place(replace(request.location, revision=manifest.revision, commit=manifest.commit), manifest)
-    from headscope.checkpoints import VALUE_HEAD_FILES
+    from headscope.checkpoints.score_heads import VALUE_HEAD_FILES
 
     subfolder, hub = request.location.subfolder, request.location.hub
     folder_of_adapter, folder_of_base = (None, subfolder) if request.adapter else (subfolder, None)
@@ -301,7 +301,7 @@ def open_stored_files(request: Request, manifest: CheckpointManifest) -> list[St
 
 
 def _open_place(location: Location, manifest: CheckpointManifest) -> list[StoredFiles]:
-    from headscope.checkpoints import open_sidecar
+    from headscope.checkpoints.checkpoint_files import open_sidecar
 
     sidecar = open_sidecar(location)
     return [] if sidecar is None else [StoredFiles(sidecar, manifest)]

@@ -127,7 +127,7 @@ def _try_stored_head(checkpoint: Checkpoint, stored: _StoredHead) -> HeadTrial:
 
 def state_of_files(checkpoint: Checkpoint) -> str:
     """Digests the state of the weight files and of those beside them, so that a change shows."""
-    from headscope.checkpoints import files_beside
+    from headscope.checkpoints.checkpoint_files import files_beside
 
     try:
         places = checkpoint.stored_files

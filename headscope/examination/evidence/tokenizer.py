@@ -15,7 +15,8 @@ from headscope.facts.results.check import BuiltFacts
 from headscope.facts.stored.tokenizer import FileContradiction, IdEffect, TokenId, TokenizerFacts
 
 if TYPE_CHECKING:
-    from headscope.checkpoints import FileReader, TokenIds
+    from headscope.checkpoints.checkpoint_files import FileReader
+    from headscope.checkpoints.contents.tokenizer_file import TokenIds
     from headscope.checkpoints.contents.weights import FileStorage
     from headscope.examination.checkpoint.examining import Checkpoint
 
@@ -32,7 +33,7 @@ def read_tokenizer(checkpoint: Checkpoint, report: Report) -> FileReading[Tokeni
     """Reads the checkpoint's tokenizer files, for a model of which a report tells."""
     if report.model.task not in TEXT_TASKS:
         return FileReading(inapplicable=(Gap("tokenizer", "the model reads no text"),))
-    from headscope.checkpoints import read_tokenizer_settings
+    from headscope.checkpoints.checkpoint_files import read_tokenizer_settings
 
     try:
         opened = checkpoint.stored_files
@@ -61,7 +62,7 @@ def _with_files(
     facts: TokenizerFacts, sidecar: FileReader, settings: Mapping[str, Any], model_type: str
 ) -> TokenizerFacts:
     """Adds the ids of the tokens, and where files differ. Raises NotFound if no file gives any ids."""
-    from headscope.checkpoints import read_token_ids
+    from headscope.checkpoints.contents.tokenizer_file import read_token_ids
 
     with sidecar.reaching():
         ids = read_token_ids(sidecar.storage, settings)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from headscope.checkpoints import Saved, SavedPart
+    from headscope.checkpoints.saved import Saved, SavedPart
 
 _PICKLED = "it is in a pickle, whose numbers headscope does not compare"
 MAY_BE_MERGED = "an adapter is on the live model, and the save may hold it merged"

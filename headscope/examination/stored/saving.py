@@ -47,7 +47,7 @@ def compare_with_save(
     With `head_only`, the tensors outside the head are looked up by their names and shapes, and not read. Raises a
     HeadscopeError if the save can't be read.
     """
-    from headscope.checkpoints import read_save
+    from headscope.checkpoints.saved import read_save
 
     # PEFT calls an unnamed adapter "default"; what isn't a text names no single adapter.
     active: Any = getattr(module, "active_adapter", "default")

@@ -199,7 +199,7 @@ def _open_weights(request: Request, manifest: CheckpointManifest) -> list[Stored
 
 def _state_of_files(places: list[StoredFiles]) -> list[object]:
     """Describes the weight files on this machine so that a change shows."""
-    from headscope.checkpoints import files_beside
+    from headscope.checkpoints.checkpoint_files import files_beside
 
     return [state_of(files_beside(place.sidecar, [file.name for file in place.manifest.files])) for place in places]
 

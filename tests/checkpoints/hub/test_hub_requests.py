@@ -17,7 +17,7 @@ from tests import warm
 
 READ = """
 import json, sys
-from headscope.checkpoints import read_manifest
+from headscope.checkpoints.reading import read_manifest
 from headscope.fleet.hub_listing import listed_models
 from headscope.errors import HeadscopeError
 from headscope.facts.stored.location import HubOptions, Location

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from transformers.utils import logging
 
 import headscope
-from headscope.checkpoints import read_manifest
+from headscope.checkpoints.reading import read_manifest
 from headscope.facts import ParameterStatus, WeightDiff
 from headscope.facts.stored.location import Location
 from headscope.model.classes.model_request import ModelRequest, choose
