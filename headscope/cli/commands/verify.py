@@ -90,8 +90,9 @@ def _verify_served(  # noqa: PLR0917  what Typer passed
     """Compares scores. Raises UsageError for options that only the comparison of tensors has."""
     what = "--url" if engine is None else f"--with {engine}"
     place = {name: value for name, value in options.items() if name in PlaceOptions.__annotations__}
-    others = {name: value for name, value in options.items() if name not in place | {"loader": engine and 1}}
-    given = given_words((), others, VerifyOptions) or given_words((), vars(compared) | {"url": None}, ComparedWith)
+    shared = {*place, "url", *(["loader"] if engine else [])}
+    others = {name: value for name, value in (options | vars(compared)).items() if name not in shared}
+    given = given_words((), others, VerifyOptions, ComparedWith)
     if given:
         raise UsageError(f"{given} doesn't go with {what}", "leave it out")
     if engine is not None and compared.url is not None:
