@@ -10,8 +10,8 @@ from typing import Any, get_args, get_overloads
 
 import headscope
 from headscope import errors
-from headscope.api import arguments
-from headscope.api.arguments import full_signature
+from headscope.api.arguments import option
+from headscope.api.arguments.calls import full_signature
 from headscope.api.results.shown import Shown
 from headscope.cli.app import EXPERIMENTAL
 
@@ -146,7 +146,7 @@ def _arguments(method: Callable[..., Any]) -> str:
 def _values() -> Iterator[str]:
     yield from ("## Types of options", "", "| type | values |", "|---|---|")
     for name in _NAMES_OF_VALUES:
-        yield f"| `headscope.{name}` | {', '.join(f'`{value}`' for value in get_args(getattr(arguments, name)))} |"
+        yield f"| `headscope.{name}` | {', '.join(f'`{value}`' for value in get_args(getattr(option, name)))} |"
     yield ""
 
 

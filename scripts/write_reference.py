@@ -3,9 +3,8 @@
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from enum import Enum
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from api_page import api_reference
 from typer.main import get_command
@@ -62,7 +61,7 @@ def _arguments(command: Any) -> list[Any]:
 
 
 def _options(command: Any) -> list[Any]:
-    return [item for item in command.params if item.opts[0].startswith("-") and item.name != "help"]
+    return [item for item in command.params if item.opts[0].startswith("-") and item.name != "help_all"]
 
 
 def _key(option: Any) -> tuple[str, str]:
@@ -117,8 +116,8 @@ def _kind(item: Any) -> str:
     if getattr(item, "is_flag", False):
         return "flag"
     kind = item.type_descriptor.annotation
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return ", ".join(f"`{member.value}`" for member in kind)
+    if get_origin(kind) is Literal:
+        return ", ".join(f"`{name}`" for name in get_args(kind))
     several = getattr(item, "multiple", False) or item.nargs == -1
     return _KINDS[get_args(kind)[0] if get_origin(kind) is list else kind] + (", may be repeated" if several else "")
 

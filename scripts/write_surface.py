@@ -42,6 +42,8 @@ def _commands() -> Iterator[str]:
         marks = {"experimental": _COMMANDS[name].is_experimental}
         yield _marked(f"command {name}", **marks)
         for item in command.params:
+            if item.name == "help_all":  # as little a promise as --help
+                continue
             shown = " ".join(item.opts) if item.opts[0].startswith("-") else item.name.upper()
             yield _marked(f"command {name} {shown}", **marks)
 

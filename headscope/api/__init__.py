@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headscope.api.arguments import (
+    from headscope.api.arguments.option import (
         DeviceName as DeviceName,
         DrawingName as DrawingName,
         ProfileName as ProfileName,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept every name
     _NAMES_OF = {
-        "api.arguments": "DeviceName DrawingName ProfileName SeverityName",
+        "api.arguments.option": "DeviceName DrawingName ProfileName SeverityName",
         "api.lookup.atlas": "heads Heads",
         "api.checking": "check",
         "api.coding": "code",

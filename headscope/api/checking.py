@@ -6,17 +6,19 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from os import PathLike
-from typing import TYPE_CHECKING, Annotated, Unpack, overload
+from typing import TYPE_CHECKING, Unpack, overload
 
-from headscope.api.arguments import (
-    CachedOptions,
-    DataOptions,
-    ModuleOptions,
+from headscope.api.arguments.calls import use_case
+from headscope.api.arguments.checkpoint import ModuleOptions
+from headscope.api.arguments.gate import (
+    CheckOptions,
+    CheckpointCheck,
+    ModuleCheck,
     PredictOptions,
-    ProfileName,
+    ProfileOption,  # noqa: F401  the docstring refers to it
     RuleOptions,
-    use_case,
 )
+from headscope.api.arguments.option import ProfileName
 from headscope.api.loaded.trial_process import TrialProcess
 from headscope.api.options import make_request, module_options, options_of, read_names, read_path, read_selection
 from headscope.api.results.shown import Checked, fields_of, shown
@@ -38,40 +40,6 @@ from headscope.facts.results.labeled import Predictions
 if TYPE_CHECKING:
     import torch
     from torch import nn
-
-
-class OfCheckpoint(CachedOptions, total=False):
-    """Options of `check` on the numbers, the run and the engine of a checkpoint."""
-
-    no_numbers: Annotated[
-        bool,
-        "Don't read the base model's numbers, which a check for inference reads from files on this machine. For a "
-        "checkpoint only.",
-    ]
-    run: Annotated[
-        bool | None,
-        "Load the model and call it, with its own tokenizer or processor: True even for a checkpoint on the Hub "
-        "(it is downloaded) or large; False never. Default: a checkpoint on this machine whose weights fit into half "
-        "of the free memory.",
-    ]
-    run_device: Annotated[str, "Where it runs: `cpu`, `cuda`, `cuda:0` or `mps`.", "cpu"]
-    engine: Annotated[
-        str | None,
-        "The inference engine that will serve the checkpoint, such as `vllm` or `vllm@0.33.0`: runs the rules HS9xx. "
-        "For a checkpoint only.",
-    ]
-
-
-class CheckpointCheck(RuleOptions, PredictOptions, OfCheckpoint, total=False):
-    """Options of `check` for a checkpoint."""
-
-
-class ModuleCheck(RuleOptions, DataOptions, ModuleOptions, total=False):
-    """Options of `check` for a model in memory."""
-
-
-class CheckOptions(CheckpointCheck, ModuleCheck, total=False):
-    """Options of `check`."""
 
 
 @overload
@@ -106,8 +74,7 @@ def check(
         reference: A Hub ID, `id@revision`, an `hf://` URI, a Hub URL, a local folder or weight file, a PEFT adapter
             or a snapshot file; or a model in memory
             (`nn.Module`, also compiled or wrapped), which stays untouched.
-        profile: What the model is used for next: `training` or `inference`. Default: inference for a checkpoint that
-            gives its head, training for one that doesn't, and for a model in memory.
+        profile: See `ProfileOption`.
         optimizer: The optimizer that trains the module: weights that it leaves out are reported. For a module only.
         options: See `CheckOptions`.
         progress: Called with a short sentence before each step.

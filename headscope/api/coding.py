@@ -6,9 +6,10 @@ import shlex
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, Unpack, get_args
+from typing import Any, Unpack, get_args
 
-from headscope.api.arguments import CachedOptions, use_case
+from headscope.api.arguments.calls import use_case
+from headscope.api.arguments.checkpoint import CodeOptions, VectorName
 from headscope.api.options import make_request
 from headscope.errors import Unsupported, UsageError, did_you_mean
 from headscope.examination.base.request import Progress, Request
@@ -19,12 +20,6 @@ from headscope.facts.probing.data import Input, Loading
 from headscope.facts.probing.result import Problem, Vector
 from headscope.facts.stored.location import Location
 from headscope.probing.plan import TASK_OF
-
-VectorName = Literal[
-    "head", "first_token", "masked_mean", "last_non_pad_token", "max", "mean_and_max", "first_last_mean",
-    "last_four_concat", "last_four_average",
-]  # fmt: skip
-"""The vectors that a module can be written for without data; the others need a token or a module to be there."""
 
 OTHER_VECTOR_NAMES = {"cls": "first_token", "first": "first_token", "mean": "masked_mean", "last": "last_non_pad_token"}
 """Other names that people use for them."""
@@ -37,10 +32,8 @@ _WITHOUT_LAYER = (Vector.HEAD, Vector.FIRST_LAST_MEAN, Vector.LAST_FOUR_CONCAT, 
 def code(
     reference: str | PathLike[str],
     *,
-    pooling: str = "head",
-    layer: int | None = None,
     progress: Progress | None = None,
-    **options: Unpack[CachedOptions],
+    **options: Unpack[CodeOptions],
 ) -> str:
     """Writes a Python module with a classifier: the class of the checkpoint, or a linear layer on another vector.
 
@@ -50,10 +43,7 @@ def code(
 
     Args:
         reference: A Hub ID, `id@revision`, an `hf://` URI, a Hub URL, or a local folder.
-        pooling: `head` (what the class itself reads), or for texts `first_token`, `masked_mean`,
-            `last_non_pad_token`, `max`, `mean_and_max`, `first_last_mean`, `last_four_concat`, `last_four_average`.
-        layer: Index of the hidden states of such a vector; 0 is the embeddings (default: the last).
-        options: See `CachedOptions`.
+        options: See `CodeOptions`.
         progress: Called with a short sentence before each step.
 
     Returns:
@@ -70,7 +60,7 @@ def code(
         >>> "def mean(state" in text
         True
     """
-    vector = _vector_named(pooling)
+    vector, layer = _vector_named(options.pop("pooling", "head")), options.pop("layer", None)
     if layer is not None and vector in _WITHOUT_LAYER:
         raise UsageError(f"pooling {vector.value} takes no layer", "leave it out")
     request = make_request(reference, options)

@@ -9,7 +9,8 @@ from functools import partial
 from os import PathLike
 from typing import Unpack
 
-from headscope.api.arguments import CachedOptions, use_case
+from headscope.api.arguments.calls import use_case
+from headscope.api.arguments.checkpoint import CompareOptions
 from headscope.api.options import make_request, read_labels
 from headscope.api.results.shown import Shown, shown
 from headscope.errors import HeadscopeError, UsageError
@@ -50,19 +51,15 @@ class Compared(Shown, Comparison):
 @use_case
 def compare(
     *references: str | PathLike[str],
-    values: bool = False,
-    prove: bool = False,
     progress: Progress | None = None,
-    **options: Unpack[CachedOptions],
+    **options: Unpack[CompareOptions],
 ) -> Compared:
     """Compares the heads of several checkpoints, or of a checkpoint and the files it was exported to.
 
     Args:
         *references: Two checkpoints or more, each as for `inspect`, or a checkpoint and its GGUF or ONNX exports, which
             are compared with the first checkpoint by name and shape. The options apply to all checkpoints.
-        values: Compare the stored numbers of the parameters that all heads have, bit by bit.
-        prove: Report how the gradients of the head agree with the traced pooling, and what padding changes.
-        options: See `CachedOptions`.
+        options: See `CompareOptions`.
         progress: Called with a short sentence before each step.
 
     Returns:
@@ -81,7 +78,8 @@ def compare(
     if len(references) < 2:
         raise UsageError(f"compare needs at least two models; got {len(references)}", "name another model")
     labels = read_labels(options.get("labels"))  # once: an iterator has nothing left for the second model
-    given = options | {"labels": labels, "prove": prove}
+    values = options.pop("values", False)
+    given = options | {"labels": labels}
     requests = [make_request(reference, given) for reference in references]
     memory = Memory(open_cache(options.get("cache", False)), Structures())
     exports, checkpoints = {}, []

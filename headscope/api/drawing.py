@@ -5,8 +5,10 @@ from __future__ import annotations
 from os import PathLike
 from typing import TYPE_CHECKING, Unpack, overload
 
-from headscope.api.arguments import CachedOptions, DrawingName, ModuleOptions, use_case
-from headscope.api.inspection import InspectOptions, inspect
+from headscope.api.arguments.calls import use_case
+from headscope.api.arguments.checkpoint import CachedOptions, DiagramOptions, ModuleOptions
+from headscope.api.arguments.option import DrawingName
+from headscope.api.inspection import inspect
 from headscope.errors import UsageError
 from headscope.examination.base.request import Progress
 from headscope.facts import Report
@@ -48,7 +50,7 @@ def diagram(
     format: DrawingName = "mermaid",
     *,
     progress: Progress | None = None,
-    **options: Unpack[InspectOptions],
+    **options: Unpack[DiagramOptions],
 ) -> str:
     """Draws a head.
 
@@ -56,7 +58,7 @@ def diagram(
         reference: What `inspect` returned, or what it takes: a Hub ID, a path, a class of Transformers by its name, or
             a model in memory.
         format: `text` (boxes for a terminal), `mermaid`, `dot`, `svg` or `html`.
-        options: See `InspectOptions`.
+        options: See `DiagramOptions`.
         progress: Called with a short sentence before each step.
 
     Returns:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
-from headscope.api.arguments import ClassOptions, DeviceName, use_case
+from headscope.api.arguments.calls import use_case
+from headscope.api.arguments.checkpoint import ClassOptions
+from headscope.api.arguments.edits import EditOptions
 from headscope.api.options import make_request, options_of, read_labels, read_names, read_path
 from headscope.api.results.shown import Shown, fields_of
 from headscope.errors import UsageError
@@ -20,108 +22,11 @@ if TYPE_CHECKING:
     from headscope.editing.plan import LabelChanges
     from headscope.editing.wish import FitWish
 
-Names = str | Iterable[str]
-"""Names of classes: several, or one text `"A,B,C"`."""
-FitName = Literal["temperature", "thresholds"]
-"""Names of the fits to labeled texts."""
-
 
 class Edited(Shown, EditReport):
     """The result of `edit`."""
 
     __slots__ = ()
-
-
-class LabelEdits(TypedDict, total=False):
-    """Changes of the classes, applied in this order; each names classes as those before it left them."""
-
-    labels: Annotated[
-        Names | None,
-        "The names of all classes in the order of the scores. They also say what is meant where those of the "
-        "configuration contradict themselves.",
-    ]
-    rename: Annotated[Mapping[str, str] | None, "New names by the old ones."]
-    drop: Annotated[Names | None, "Classes to leave out."]
-    keep: Annotated[Names | None, "The only classes to keep."]
-    merge: Annotated[
-        Mapping[str, Iterable[str]] | None, "Classes to merge into one, by its name: the mean of their rows."
-    ]
-    add: Annotated[
-        Names | Mapping[str, str] | None,
-        "Classes to add, or how to fill the row of each: `zero` (default), `mean`, `random` or `copy:NAME`.",
-    ]
-    order: Annotated[Names | None, "All classes in their new order."]
-    order_from: Annotated[
-        str | PathLike[str] | None,
-        "Labeled data whose order of the classes is taken: as a `ClassLabel` declares them, otherwise sorted. Needs "
-        "`label_column`.",
-    ]
-    labels_file: Annotated[
-        str | PathLike[str] | None, "A JSON file with these changes, for sets of thousands; a list is the order."
-    ]
-
-
-class ScoreEdits(TypedDict, total=False):
-    """Changes of the scores, folded into weight and bias of the last layer."""
-
-    bias: Annotated[Mapping[str, float] | None, "What to add to the logits of classes."]
-    threshold: Annotated[Mapping[str, float] | None, "The probability from which a class is chosen."]
-    temperature: Annotated[float, "What to divide all logits by.", 1.0]
-    seed: Annotated[int, "Seed of random rows, and of a fit.", 0]
-
-
-class FitEdits(TypedDict, total=False):
-    """A temperature or thresholds that are fitted to labeled texts, and then folded in."""
-
-    fit: Annotated[
-        FitName | None,
-        "`temperature` or `thresholds`, for the smallest negative log likelihood or the largest F1 on one half of the "
-        "texts; the report has figures of the other half.",
-    ]
-    data: Annotated[
-        str | PathLike[str] | None, "Labeled texts: a csv, tsv, jsonl or parquet file, or a folder of `datasets`."
-    ]
-    text_column: Annotated[Names | None, "The column of the texts; two for pairs."]
-    label_column: Annotated[Names | None, "The column of the labels; several if each is one class, with 0 and 1."]
-    split: Annotated[str | None, "The split of a folder that holds several."]
-    limit: Annotated[int, "Largest number of texts to run; of more, a sample drawn with the seed.", 2000]
-    device: Annotated[DeviceName, "Where the texts run: `cpu`, `cuda`, `cuda:0` or `mps`.", "cpu"]
-
-
-class ConfigEdits(TypedDict, total=False):
-    """Changes of config.json."""
-
-    pad_token_id: Annotated[int | None, "The token that pads texts."]
-    dtype: Annotated[str | None, "The number format of the last layer: `float32`, `bfloat16` or `float16`."]
-    architecture: Annotated[
-        str | None, "The class that config.json names; one that finds every weight of the checkpoint, and no others."
-    ]
-    problem_type: Annotated[str | None, "`single_label_classification`, `multi_label_classification` or `regression`."]
-
-
-class AdapterEdits(TypedDict, total=False):
-    """Changes of an adapter."""
-
-    merge_adapter: Annotated[
-        bool, "Merge the adapter with PEFT into its base model, which is on this machine, before all other changes."
-    ]
-    adapter_head: Annotated[
-        str | PathLike[str] | None,
-        "A checkpoint whose trained head is written into the adapter, so that PEFT loads it; no other change with it.",
-    ]
-
-
-class WritingOptions(ClassOptions, total=False):
-    """Options for reading the checkpoint and writing the result."""
-
-    texts: Annotated[Names | None, "Texts that the proof runs through both whole models."]
-    link: Annotated[bool, "Hard-link weight files (safetensors) that don't change instead of copying them."]
-    in_place: Annotated[bool, "Put the result in the place of the checkpoint, which is kept as `NAME.before-edit`."]
-    dry_run: Annotated[bool, "Write nothing."]
-
-
-class EditOptions(AdapterEdits, LabelEdits, ScoreEdits, FitEdits, ConfigEdits, WritingOptions, total=False):
-    """Options of `edit`."""
 
 
 @use_case

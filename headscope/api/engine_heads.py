@@ -8,7 +8,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Unpack
 
-from headscope.api.arguments import PlaceOptions, ReportCacheOption, use_case
+from headscope.api.arguments.calls import use_case
+from headscope.api.arguments.serving import EnginesOptions
 from headscope.api.options import make_request
 from headscope.api.results.shown import Shown, fields_of
 from headscope.errors import Unsupported, UsageError
@@ -27,17 +28,10 @@ class Engines(Shown, EnginesReport):
     __slots__ = ()
 
 
-class EnginesOptions(PlaceOptions, ReportCacheOption, total=False):
-    """Options of `engines` for the place of the checkpoint and the report cache."""
-
-
 @use_case
 def engines(
     reference: str | PathLike[str],
     *,
-    engine: str | None = None,
-    run: bool = False,
-    python: str | None = None,
     progress: Progress | None = None,
     **options: Unpack[EnginesOptions],
 ) -> Engines:
@@ -50,11 +44,6 @@ def engines(
 
     Args:
         reference: A Hub ID, `id@revision`, an `hf://` URI, a Hub URL, a local folder or weight file, or a snapshot.
-        engine: One engine, such as `vllm`, or `vllm@0.33.0` for a version (default: all, in the installed version,
-            otherwise in the one that was read).
-        run: Run the engines that are installed, or the named one.
-        python: The interpreter that has the named engine, to run it, or for vLLM to resolve the configuration (default:
-            that of this process; `node` for transformers-js).
         options: See `EnginesOptions`.
         progress: Called with a short sentence before each step.
 
@@ -74,6 +63,7 @@ def engines(
     """
     if is_in_memory(reference):
         raise UsageError("engines load checkpoints, and a model in memory is none", "save it, and give the folder")
+    engine, run, python = options.pop("engine", None), options.pop("run", False), options.pop("python", None)
     if engine is not None:
         check_engine(engine)
     _check_run(engine, run=run, python=python)

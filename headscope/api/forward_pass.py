@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
-from headscope.api.arguments import CachedOptions, DeviceName, ModuleOptions, use_case
+from headscope.api.arguments.calls import use_case
+from headscope.api.arguments.checkpoint import CheckpointForward, ForwardOptions, InputOptions, ModuleOptions
+from headscope.api.arguments.option import with_defaults
 from headscope.api.options import make_request, module_options
 from headscope.api.results.shown import Shown
 from headscope.errors import HeadscopeError, Unsupported, UsageError
@@ -55,21 +57,12 @@ class Material:
         return tuple(kind for kind, value in given.items() if value)
 
 
-class ForwardOptions(CachedOptions, ModuleOptions, total=False):
-    """Options of `forward`, for a checkpoint and for a model in memory."""
-
-
 @overload
 def forward(
     reference: str | PathLike[str],
     *,
-    device: DeviceName = "meta",
-    text: str | Iterable[str] = (),
-    text_pair: str | Iterable[str] = (),
-    image: str | None = None,
-    audio: str | None = None,
     progress: Progress | None = None,
-    **options: Unpack[CachedOptions],
+    **options: Unpack[CheckpointForward],
 ) -> Forwarded: ...
 @overload
 def forward(
@@ -79,11 +72,6 @@ def forward(
 def forward(
     reference: str | PathLike[str] | nn.Module,
     *,
-    device: DeviceName = "meta",
-    text: str | Iterable[str] = (),
-    text_pair: str | Iterable[str] = (),
-    image: str | None = None,
-    audio: str | None = None,
     progress: Progress | None = None,
     **options: Unpack[ForwardOptions],
 ) -> Forwarded:
@@ -97,11 +85,6 @@ def forward(
         reference: A Hub ID, `id@revision`, an `hf://` URI, a Hub URL, a local folder or weight file, a PEFT adapter
             or a snapshot file; a class of Transformers by its name, in its default configuration; or a model in memory
             (`nn.Module`, also compiled or wrapped), which runs where it is and stays untouched.
-        device: `meta` for shapes only; `cpu`, `cuda`, `cuda:0` or `mps` for values.
-        text: One text or several, for the checkpoint's own tokenizer.
-        text_pair: The second text of each pair, as many as `text`.
-        image: Path of an image, for the checkpoint's own processor.
-        audio: Path of a WAV file, for the checkpoint's own processor.
         options: See `ForwardOptions`.
         progress: Called with a short sentence before each step.
 
@@ -120,11 +103,14 @@ def forward(
         >>> result.logits_shape
         ('batch', 3)
     """
-    material = Material(_as_tuple(text), _as_tuple(text_pair), image, audio)
+    wanted = with_defaults(InputOptions, options)
+    rest = {name: value for name, value in options.items() if name not in wanted}
+    device = wanted["device"]
+    material = Material(_as_tuple(wanted["text"]), _as_tuple(wanted["text_pair"]), wanted["image"], wanted["audio"])
     if is_in_memory(reference):
-        return _forward_in_memory(reference, device, material, module_options(options, ModuleOptions.__annotations__))
+        return _forward_in_memory(reference, device, material, module_options(rest, ModuleOptions.__annotations__))
     _check_material(material)
-    request = make_request(reference, options)
+    request = make_request(reference, rest)
     if material.kinds() and device == _META:
         raise _needs_weights_error(material, request)
     checkpoint = examine("forward", request, progress, takes_class=True)

@@ -6,7 +6,8 @@ from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Unpack, overload
 
-from headscope.api.arguments import CachedOptions, ModuleOptions, use_case
+from headscope.api.arguments.calls import use_case
+from headscope.api.arguments.checkpoint import CheckpointInspection, InspectOptions, ModuleInspection
 from headscope.api.options import make_request, module_options
 from headscope.api.results.shown import Examination, shown
 from headscope.examination.base.request import ModuleRequest, Progress, is_in_memory
@@ -16,34 +17,24 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-class InspectOptions(CachedOptions, ModuleOptions, total=False):
-    """Options of `inspect`, for a checkpoint and for a model in memory."""
-
-
 @overload
 def inspect(
     reference: str | PathLike[str],
     *,
-    prove: bool = False,
-    health: bool = False,
     progress: Progress | None = None,
-    **options: Unpack[CachedOptions],
+    **options: Unpack[CheckpointInspection],
 ) -> Examination: ...
 @overload
 def inspect(
     reference: nn.Module,
     *,
-    prove: bool = False,
-    health: bool = False,
     progress: Progress | None = None,
-    **options: Unpack[ModuleOptions],
+    **options: Unpack[ModuleInspection],
 ) -> Examination: ...
 @use_case
 def inspect(
     reference: str | PathLike[str] | nn.Module,
     *,
-    prove: bool = False,
-    health: bool = False,
     progress: Progress | None = None,
     **options: Unpack[InspectOptions],
 ) -> Examination:
@@ -53,8 +44,6 @@ def inspect(
         reference: A Hub ID, `id@revision`, an `hf://` URI, a Hub URL, a local folder or weight file, a PEFT adapter
             or a snapshot file; a class of Transformers by its name, in its default configuration; or a model in memory
             (`nn.Module`, also compiled or wrapped), which stays untouched.
-        prove: Report how the gradients of the head agree with the traced pooling, and what padding changes.
-        health: Report whether the classifier was ever trained, from its own numbers: `report.health`.
         options: See `InspectOptions`.
         progress: Called with a short sentence before each step.
 
@@ -75,16 +64,15 @@ def inspect(
         >>> len(report.weights.new)
         4
     """
-    own = {"prove": prove, "health": health}
     if is_in_memory(reference):
         from headscope.examination.memory.live import inspect_module
 
         return shown(
-            inspect_module(reference, ModuleRequest(**module_options(options, ModuleOptions.__annotations__, **own)))
+            inspect_module(reference, ModuleRequest(**module_options(options, ModuleInspection.__annotations__)))
         )
     from headscope.examination.checkpoint.findings import with_findings
 
-    request = make_request(reference, options | own)
+    request = make_request(reference, options)
     checkpoint = examine("inspect", request, progress, takes_class=True)
     report = with_findings(checkpoint)
     if request.health:

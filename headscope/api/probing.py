@@ -7,15 +7,18 @@ from collections.abc import Iterable
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Unpack
+from typing import Unpack
 
-from headscope.api.arguments import ClassOptions, DeviceName, PlaceOptions, use_case, with_defaults
+from headscope.api.arguments.calls import use_case
+from headscope.api.arguments.gate import LabeledOptions  # noqa: F401  the docstring refers to it
+from headscope.api.arguments.option import with_defaults
+from headscope.api.arguments.probes import ModelOptions, ProbeOptions
 from headscope.api.options import make_request, options_of, read_names, read_path
 from headscope.api.results.shown import Shown, fields_of
 from headscope.errors import UsageError
 from headscope.examination.base.request import Progress, is_in_memory
 from headscope.facts.probing.result import ProbeResult
-from headscope.probing.plan import TASK_OF, DtypeName, Plan, ProblemName, input_of, problem_named
+from headscope.probing.plan import TASK_OF, Plan, input_of, problem_named
 
 
 class Probed(Shown, ProbeResult):
@@ -28,47 +31,6 @@ class Probed(Shown, ProbeResult):
         from headscope.render.probing.code import probe_code
 
         return probe_code(self)
-
-
-class _ModelOptions(ClassOptions, PlaceOptions, total=False):
-    """Options for the model that is run."""
-
-
-class ProbeOptions(_ModelOptions, total=False):
-    """Options of `probe`."""
-
-    text_column: Annotated[str | Iterable[str], "The column of the texts; two for pairs.", ()]
-    image_column: Annotated[
-        str | None, "Instead of texts, the column of images: paths relative to the data, or files in the cells."
-    ]
-    audio_column: Annotated[str | None, "Instead of texts, the column of 16-bit WAV files."]
-    problem_type: Annotated[
-        ProblemName | None, "`single-label`, `multi-label` or `regression` (default: from the labels)."
-    ]
-    split: Annotated[str | None, "The split of a folder that holds several."]
-    features: Annotated[
-        str | PathLike[str] | None,
-        "Folder for the vectors, which are kept there as `.npy` files (default: a temporary folder). The next run uses "
-        "them if the checkpoint, the texts, the options and the versions are the same.",
-    ]
-    limit: Annotated[int, "Largest number of rows to use; of more, a sample with the same share of each class.", 2000]
-    folds: Annotated[int, "Number of folds of the cross-validation.", 5]
-    seed: Annotated[
-        int, "Seed of the sample, the folds, the bootstrap, the tests, and weights that the checkpoint lacks.", 0
-    ]
-    device: Annotated[DeviceName, "Where the model runs: `cpu`, `cuda`, `cuda:0` or `mps`.", "cpu"]
-    batch_size: Annotated[int, "Number of texts that run together.", 32]
-    dtype: Annotated[
-        DtypeName,
-        "`float32`, `bfloat16` or `float16`; `auto` is float32 on the CPU, and elsewhere the checkpoint's half "
-        "precision if it changes no vector of sample texts.",
-        "auto",
-    ]
-    write_head: Annotated[
-        str | PathLike[str] | None,
-        "Folder for a classifier fitted on all rows: a checkpoint of the class, where its own parameters can hold it, "
-        "otherwise a Python module with the weights. A separate process proves its scores.",
-    ]
 
 
 @use_case
@@ -89,8 +51,8 @@ def probe(
 
     Args:
         reference: A Hub ID, `id@revision`, an `hf://` URI, a Hub URL, or a local folder or weight file.
-        data: Labeled texts: a csv, tsv, jsonl or parquet file, or a folder that `datasets` saved.
-        label_column: The column of the labels; several for columns of 0 and 1, one for each class.
+        data: See `LabeledOptions`.
+        label_column: See `LabeledOptions`.
         options: See `ProbeOptions`.
         progress: Called with a short sentence before each step.
 
@@ -131,8 +93,8 @@ def probe(
     from headscope.probing.scoring.scores import check_installed
 
     check_installed()
-    request = make_request(reference, options_of(_ModelOptions, options))
-    input, column = input_of(own["text_column"], own["image_column"], own["audio_column"])
+    request = make_request(reference, options_of(ModelOptions, options))
+    input, column = input_of(own["text_column"] or (), own["image_column"], own["audio_column"])
     if request.model_class is None:
         request = replace(request, task=TASK_OF[input].value)
     from headscope.probing.data.rows import count_labels

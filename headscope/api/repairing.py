@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Annotated, Any, Unpack
+from typing import Unpack
 
-from headscope.api.arguments import ClassOptions, use_case
+from headscope.api.arguments.calls import use_case
+from headscope.api.arguments.checkpoint import ClassOptions
+from headscope.api.arguments.edits import RepairOptions
 from headscope.api.options import make_request, options_of, read_labels
 from headscope.api.results.shown import Shown, fields_of
 from headscope.errors import UsageError
@@ -19,29 +20,6 @@ class RepairedCopy(Shown, RepairReport):
     """The result of `repair`."""
 
     __slots__ = ()
-
-
-class RepairOptions(ClassOptions, total=False):
-    """Options for what the checkpoint lacks, and for reading and writing it."""
-
-    config: Annotated[
-        str | PathLike[str] | None,
-        "A folder, a file or a Hub ID with the config.json that the checkpoint lacks, or a folder with PEFT's "
-        "adapter_config.json.",
-    ]
-    settings: Annotated[
-        Mapping[str, Any] | None,
-        "Settings by name: `lora_alpha` of a PEFT state dict, or fields of a configuration that no shape tells.",
-    ]
-    defaults: Annotated[bool, "The settings that no shape tells are the class's defaults."]
-    labels: Annotated[str | tuple[str, ...] | None, "The names of the classes, for a configuration that is written."]
-    take: Annotated[
-        str | Iterable[str] | None,
-        "The model that is meant where several may be: a prefix of keys, a place in a file, a file or a folder; "
-        "several names choose one after the other.",
-    ]
-    link: Annotated[bool, "Hard-link weight files (safetensors) that don't change instead of copying them."]
-    dry_run: Annotated[bool, "Write nothing."]
 
 
 @use_case

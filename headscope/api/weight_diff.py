@@ -5,7 +5,8 @@ from __future__ import annotations
 from os import PathLike
 from typing import TYPE_CHECKING, Unpack, overload
 
-from headscope.api.arguments import CachedOptions, LoadedOptions, use_case
+from headscope.api.arguments.calls import use_case
+from headscope.api.arguments.checkpoint import CachedOptions, DiffOptions, LoadedOptions
 from headscope.api.options import make_request, module_options
 from headscope.api.results.shown import Examination, shown
 from headscope.examination.base.request import ModuleRequest, Progress, is_in_memory
@@ -13,10 +14,6 @@ from headscope.examination.checkpoint.examining import examine_weights
 
 if TYPE_CHECKING:
     from torch import nn
-
-
-class DiffOptions(CachedOptions, LoadedOptions, total=False):
-    """Options of `diff_weights`, for a checkpoint and for a model in memory."""
 
 
 @overload

@@ -32,8 +32,8 @@ from headscope.cli.commands.repair import repair_command
 from headscope.cli.commands.scan import scan_command
 from headscope.cli.commands.verify import verify_command
 from headscope.cli.failure import Bug, Interrupted, asks_for_a_screen, asks_for_json, report_failure, warnings_as_lines
-from headscope.cli.options import with_option_groups
 from headscope.cli.output import CLOSED, discard, unwritten, write_stderr
+from headscope.cli.parameters import with_option_groups
 from headscope.errors import ExitCode, HeadscopeError, UsageError
 from headscope.upstream.python import FULL, check_folder, fault_of_process
 from headscope.upstream.typer import PlainCommand, PlainGroup, TooManyWords
@@ -42,15 +42,21 @@ _CHECKPOINT = "Look at a checkpoint"
 _PIPELINE = "Guard a pipeline"
 _MANY = "Many checkpoints, many texts"
 _LOOK_UP = "Look something up"
+_SHOWN_ANYWHERE = {"--help", "-h", "--help-all", "--version", "-V"}
+"""Options that only show something, which a closed stdout loses and a deleted folder doesn't matter to."""
 
 
 class _Entry(NamedTuple):
-    """Entry of a command: its function, the group that lists it, examples, and if a minor version may change it."""
+    """Entry of a command: its function, the group that lists it, examples, and if a minor version may change it.
+
+    Options in `beside` are main ones of other commands; here, only `--help-all` shows them.
+    """
 
     run: Callable[..., int]
     group: str
     examples: tuple[str, ...]
     is_experimental: bool = False
+    beside: tuple[str, ...] = ()
 
 
 _COMMANDS: dict[str, _Entry] = {
@@ -84,6 +90,7 @@ _COMMANDS: dict[str, _Entry] = {
             "headscope check ./my-checkpoint --for inference",
             "headscope check ./my-checkpoint --data test.csv --label-column label",
         ),
+        beside=("task", "text_column"),
     ),
     "engines": _Entry(
         engines_command,
@@ -95,6 +102,7 @@ _COMMANDS: dict[str, _Entry] = {
         verify_command,
         _PIPELINE,
         ("headscope verify ./my-checkpoint", "headscope verify ./my-checkpoint --url http://localhost:8000"),
+        beside=("num_labels", "text_column"),
     ),
     "edit": _Entry(
         edit_command,
@@ -104,6 +112,7 @@ _COMMANDS: dict[str, _Entry] = {
             "headscope edit ./my-checkpoint -o ./stricter --threshold toxic=0.8",
         ),
         is_experimental=True,
+        beside=("data", "label_column", "text_column"),
     ),
     "repair": _Entry(
         repair_command,
@@ -118,6 +127,7 @@ _COMMANDS: dict[str, _Entry] = {
         scan_command,
         _MANY,
         ("headscope scan --folder runs -o heads.jsonl", "headscope scan --from models.txt -o heads.csv --resume"),
+        beside=("num_labels", "task"),
     ),
     "probe": _Entry(
         probe_command,
@@ -160,7 +170,7 @@ def _epilog_of(entry: _Entry) -> str:
 
 for _name, _entry in _COMMANDS.items():
     app.command(_name, cls=PlainCommand, rich_help_panel=_entry.group, epilog=_epilog_of(_entry))(
-        with_option_groups(_entry.run)
+        with_option_groups(_entry.run, _entry.beside)
     )
 
 
@@ -228,7 +238,7 @@ def _flush_output(code: int, given: list[str]) -> int:
     """Flushes stdout, and gives the exit code: that of the command, or of output that could not be written."""
     # The interpreter flushes at its end too, and prints a separate error if that fails.
     if sys.stdout is None:  # closed by the caller; Typer then prints the help and the version to nowhere
-        unsaid = not code and not {"--help", "-h", "--version", "-V"}.isdisjoint(given)
+        unsaid = not code and not _SHOWN_ANYWHERE.isdisjoint(given)
         return report_failure(CLOSED, as_json=False) if unsaid else code
     try:
         sys.stdout.flush()
@@ -257,7 +267,7 @@ def _build_application() -> Any:
 
 
 def _run_command(arguments: list[str]) -> int:
-    if {"--help", "-h", "--version", "-V"}.isdisjoint(arguments):  # these work in a deleted folder too
+    if _SHOWN_ANYWHERE.isdisjoint(arguments):  # these work in a deleted folder too
         check_folder()
     try:
         ended = _build_application().main(args=arguments or ["--help"], prog_name="headscope", standalone_mode=False)

@@ -8,8 +8,11 @@ import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import get_args
 
 import typer
+
+from headscope.api.arguments.checkpoint import VectorName
 
 _PACKAGE = Path(__file__).parents[1]
 _HEADING = re.compile(r"^## (?P<names>[^:\n]+): ", re.MULTILINE)
@@ -63,6 +66,11 @@ def complete_task(incomplete: str) -> list[str]:
 def complete_pooling(incomplete: str) -> list[str]:
     """Completes the kinds of pooling."""
     return _complete_from(_topic_headings("pooling"), incomplete)
+
+
+def complete_vector(incomplete: str) -> list[str]:
+    """Completes the names of vectors."""
+    return [name for name in get_args(VectorName) if name.startswith(incomplete)]
 
 
 def complete_rules(ctx: typer.Context, incomplete: str) -> list[str]:

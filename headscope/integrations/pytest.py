@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from headscope.api import Checked, ProfileName
-    from headscope.api.checking import CheckOptions
+    from headscope.api.arguments.gate import CheckOptions
     from headscope.facts import Profile
 
 

@@ -6,6 +6,9 @@ from typer.core import TyperCommand, TyperGroup
 
 from headscope.errors import UsageError
 
+ALL_OPTIONS = "headscope.all_options"
+"""Key in the `meta` of a context whose help shows every option."""
+
 
 class TooManyWords(UsageError):
     """Raised for more arguments than a command takes: those that it took, and `words`, the rest."""
@@ -18,7 +21,27 @@ class TooManyWords(UsageError):
 
 
 class PlainCommand(TyperCommand):
-    """Command whose help writes `MODEL...` where Typer writes `{MODEL}...`, and no type beside a flag."""
+    """Command whose help is short: examples first, then the options in `main_options` of its function.
+
+    It writes `MODEL...` where Typer writes `{MODEL}...`, and no type beside a flag.
+    """
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Prints the help, with the options of the main use or, for `--help-all`, with all."""
+        main = {"help", "help_all", *getattr(self.callback, "main_options", ())}
+        parts = [item for item in self.get_params(ctx) if item.param_type_name == "option" and item.name not in main]
+        others = [] if ctx.meta.get(ALL_OPTIONS) else parts
+        help, epilog = self.help, self.epilog
+        try:
+            # Typer prints the epilog last, and hides no option from the help alone: completion would lose it too.
+            self.help, self.epilog = f"{help}\n\n[not dim]{epilog}[/not dim]", None
+            for item in others:
+                item.hidden = True
+            super().format_help(ctx, formatter)
+        finally:
+            self.help, self.epilog = help, epilog
+            for item in others:
+                item.hidden = False
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Gives the words that no argument takes, of which there may be none. Raises TooManyWords."""

@@ -17,7 +17,7 @@ import pytest
 import headscope
 from headscope import errors, facts
 from headscope.api import DeviceName, DrawingName, ProfileName, SeverityName
-from headscope.api.arguments import full_signature, use_case
+from headscope.api.arguments.calls import full_signature, use_case
 from headscope.render.diagram import PAINTERS
 from tests import typing_example
 

@@ -7,7 +7,7 @@ import transformers
 from typer.main import get_command
 
 from headscope.cli.app import app
-from headscope.cli.options import check_num_labels
+from headscope.cli.parameters import check_num_labels
 from headscope.errors import UsageError
 from headscope.facts import Finding, Task
 

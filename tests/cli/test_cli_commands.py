@@ -126,7 +126,7 @@ OPTIONS = (
 @pytest.mark.parametrize(("line", "wanted"), OPTIONS)
 def test_options_take_hyphens_and_underscores(fake: FakeApi, line: str, wanted: dict[str, Any]) -> None:
     main(shlex.split(line))
-    assert {name: fake.options[name] for name in wanted} == wanted
+    assert {name: fake.options.get(name) for name in wanted} == wanted
 
 
 USAGE = (

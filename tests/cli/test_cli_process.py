@@ -66,7 +66,10 @@ def test_what_needs_no_model_imports_no_library_of_models(
 def test_help_imports_neither_facts_nor_screens() -> None:
     imported = _IMPORT.findall(run("--help", flags=("-X", "importtime")).stderr)
     rooms = {".".join(name.split(".")[:2]) for name in imported if name.startswith("headscope.")}
-    assert rooms == {"headscope.cli", "headscope.errors", "headscope.upstream"}
+    assert rooms == {"headscope.api", "headscope.cli", "headscope.errors", "headscope.upstream"}
+    use_cases = [name for name in imported if name.startswith("headscope.api.")]
+    assert {".".join(name.split(".")[:3]) for name in use_cases} == {"headscope.api.arguments"}
+    assert "headscope.api.arguments.calls" not in use_cases
     upstream = {name for name in imported if name.startswith("headscope.upstream.")}
     assert upstream == {"headscope.upstream.python", "headscope.upstream.typer"}
 

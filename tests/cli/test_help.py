@@ -1,20 +1,82 @@
 """What `--help` shows: groups by purpose, the right placeholders, no types of flags, and examples that parse."""
 
+import inspect
 import shlex
 
 import pytest
 from typer.main import get_command
 
+import headscope
+from headscope.api.arguments.checkpoint import AdapterOption, PlaceOptions, ReportCacheOption
 from headscope.cli import main
 from headscope.cli.app import _COMMANDS, app
+from headscope.cli.parameters import options_of_command, typed_options
 from headscope.errors import ExitCode
 
 COMMANDS = get_command(app).commands  # type: ignore[attr-defined]
 
 
-def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    assert main([*words, "--help"]) == ExitCode.OK
+TERMINAL_ONLY = {
+    "adapter", "against", "all", "author", "baseline", "cache", "clear", "code", "collection", "details", "every",
+    "executor", "exit_code", "filters", "folder", "format", "json", "limit", "listed", "only_new", "output", "quiet",
+    "resume", "search", "summary", "url", "write_baseline",
+}  # fmt: skip
+"""Options without one of a use case behind them."""
+WHERE = [item.flags[0] for group in (PlaceOptions, AdapterOption, ReportCacheOption) for item in typed_options(group)]
+
+
+def shown(capsys: pytest.CaptureFixture[str], *words: str, option: str = "--help") -> str:
+    assert main([*words, option]) == ExitCode.OK
     return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", _COMMANDS)
+def test_the_help_of_a_command_fits_on_a_screen(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = shown(capsys, name).splitlines()
+    assert len(lines) <= 45
+    assert max(map(len, lines)) <= 80
+    assert sum("--help-all" in line and "Show all options." in line for line in lines) == 1
+    assert "Example" in lines[5] or "Example" in lines[6]
+
+
+@pytest.mark.parametrize("name", _COMMANDS)
+def test_help_all_shows_every_option_and_help_only_the_main_ones(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    short, whole = (set(shown(capsys, name, option=option).split()) for option in ("--help", "--help-all"))
+    every = {names[-1] for item in COMMANDS[name].params if (names := item.opts)[0].startswith("-")}
+    assert every <= whole
+    beyond = {item.flags[-1] for item in options_of_command(_COMMANDS[name].run) if not item.option.is_main}
+    assert not beyond & short
+    assert not set(WHERE) & short
+
+
+def test_the_options_on_where_a_checkpoint_comes_from_are_nine() -> None:
+    assert len(WHERE) == 9
+    assert set(WHERE) <= {flag for item in COMMANDS["inspect"].params for flag in item.opts}
+
+
+def test_every_option_is_declared_by_a_use_case_or_is_of_the_command_line_alone() -> None:
+    alone = set()
+    for name, entry in _COMMANDS.items():
+        text = " ".join((inspect.getdoc(getattr(headscope, name.replace("-", "_"), None)) or "").split())
+        served = " ".join((inspect.getdoc(headscope.verify_served) or "").split()) if name == "verify" else ""
+        for item in options_of_command(entry.run):
+            if f" {item.name}: {item.option.meaning}" not in text + served:
+                alone.add(item.name)
+    assert alone == TERMINAL_ONLY
+
+
+def test_an_option_that_only_help_all_shows_is_suggested_and_completed(capsys: pytest.CaptureFixture[str]) -> None:
+    shown(capsys, "inspect")
+    assert main(["inspect", "x", "--revison", "main"]) == ExitCode.USAGE
+    assert "--revision" in capsys.readouterr().err
+    context = COMMANDS["inspect"].make_context("inspect", [], resilient_parsing=True)
+    assert {item.value for item in COMMANDS["inspect"].shell_complete(context, "--")} >= {*WHERE, "--help-all"}
 
 
 def test_commands_stand_in_groups(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,20 +2,16 @@
 
 import ast
 import hashlib
-import inspect
 import os
 import shutil
-import typing
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import transformers
 
 import headscope
 from headscope.cli.app import _COMMANDS, main
-from headscope.cli.options import Writes
+from headscope.cli.parameters import Typed, options_of_command
 from headscope.errors import UsageError
 from headscope.outputs import check_output
 from tests.editing.test_checkpoint_edit import saved
@@ -30,30 +26,22 @@ FILES = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config
          "modeling_own.py", "labels.json", "pytorch_model.bin", "notes.txt")  # fmt: skip
 
 
-def options_of(command: str) -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
-    """The options of a command as the application declares them: the name, what Typer knows, the marks."""
-    for parameter in inspect.signature(_COMMANDS[command].run, eval_str=True).parameters.values():
-        hints = [parameter.annotation]
-        if hasattr(parameter.annotation, "__dataclass_fields__"):
-            hints = list(typing.get_type_hints(parameter.annotation, include_extras=True).values())
-        for hint in hints:
-            option, *marks = getattr(hint, "__metadata__", (None,))
-            if option is not None and isinstance(option.default, str):
-                yield option.default, option, tuple(marks)
+def options() -> list[tuple[str, Typed]]:
+    """The options of every command as the application declares them."""
+    return [(command, item) for command, entry in _COMMANDS.items() for item in options_of_command(entry.run)]
 
 
 def writing_options() -> list[tuple[str, str]]:
-    return [(command, name) for command in _COMMANDS
-            for name, _, marks in options_of(command) for mark in marks if isinstance(mark, Writes)]  # fmt: skip
+    return [(command, item.flags[0]) for command, item in options() if item.option.writes]
 
 
 def test_every_option_that_takes_a_path_says_whether_it_writes_there() -> None:
     undeclared = {
-        f"{command} {name}" for command in _COMMANDS for name, option, marks in options_of(command)
-        if any(word in PATHS for word in str(option.metavar).split("_"))
-        and name not in READ and not any(isinstance(mark, Writes) for mark in marks)
+        f"{command} {item.flags[0]}" for command, item in options()
+        if any(word in PATHS for word in str(item.option.metavar).split("_"))
+        and item.flags[0] not in READ and not item.option.writes
     }  # fmt: skip
-    assert not undeclared, f"mark with Writes, or name in READ: {sorted(undeclared)}"
+    assert not undeclared, f"declare what it writes, or name in READ: {sorted(undeclared)}"
     assert len(writing_options()) > 20
 
 

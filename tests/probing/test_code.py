@@ -16,7 +16,7 @@ from probing.test_features import TEXTS, extracted
 
 import headscope
 from headscope.api.coding import VectorName
-from headscope.cli.commands.code import complete_vector
+from headscope.cli.completion import complete_vector
 from headscope.errors import HeadscopeError
 from headscope.facts.probing.data import HeadInput, Loading, ProbeClass
 from headscope.facts.probing.result import Candidate, Metric, ProbeResult, Problem, Selected, Vector

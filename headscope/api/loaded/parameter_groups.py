@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
-from headscope.api.arguments import ModuleOptions, use_case
+from headscope.api.arguments.calls import use_case
+from headscope.api.arguments.checkpoint import ModuleOptions
 from headscope.api.options import module_options
 from headscope.errors import Unsupported, UsageError
 from headscope.examination.base.request import ModuleRequest, is_in_memory

@@ -8,7 +8,10 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from headscope.api.arguments import LoadedFromOption, OfflineOption, RuleOptions, RunOptions, use_case
+from headscope.api.arguments.calls import use_case
+from headscope.api.arguments.checkpoint import RunOptions
+from headscope.api.arguments.gate import RuleOptions
+from headscope.api.arguments.serving import SaveOptions
 from headscope.api.loaded.trial_process import beside_fresh_load
 from headscope.api.loaded.verification import Verified, judged, notes_on_scores
 from headscope.api.options import options_of, read_selection
@@ -27,10 +30,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from headscope.examination.memory.head_memory import HeadMemory
-
-
-class SaveOptions(RuleOptions, RunOptions, LoadedFromOption, OfflineOption, total=False):
-    """Options of `verify_save`."""
 
 
 @use_case

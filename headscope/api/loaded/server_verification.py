@@ -6,14 +6,10 @@ from collections.abc import Iterable, Sequence
 from os import PathLike, fspath
 from typing import Any, Unpack
 
-from headscope.api.arguments import (
-    PlaceOptions,
-    ServedOptions,
-    ServerOptions,
-    TextOptions,
-    use_case,
-    with_defaults,
-)
+from headscope.api.arguments.calls import use_case
+from headscope.api.arguments.checkpoint import PlaceOptions
+from headscope.api.arguments.option import with_defaults
+from headscope.api.arguments.serving import ServedOptions, ServerOptions, TextOptions
 from headscope.api.options import make_request, options_of, read_names
 from headscope.api.results.shown import Shown
 from headscope.errors import UsageError
@@ -41,8 +37,6 @@ def verify_served(
     url: str | None = None,
     *,
     engine: str | None = None,
-    python: str | None = None,
-    logits: bool = False,
     progress: Progress | None = None,
     **options: Unpack[ServedOptions],
 ) -> VerifiedServer:
@@ -57,8 +51,6 @@ def verify_served(
         url: The address of the server, such as `http://localhost:8000`.
         engine: Instead of a server, an installed engine, which is run in a separate process: `vllm`, `llama-cpp`,
             `onnx-runtime`, `sentence-transformers`, `transformers-js` or `transformers-pipeline`.
-        python: The interpreter that has the engine (default: that of this process; `node` for transformers-js).
-        logits: Ask for logits, and compare those, instead of the scores that the server gives by default.
         options: See `ServedOptions`.
         progress: Called with a short sentence before each step.
 
@@ -83,6 +75,7 @@ def verify_served(
     if is_in_memory(reference):
         raise UsageError("verify_served takes a checkpoint, not a model in memory", "save it, and give the folder")
     tell = progress or (lambda sentence: None)
+    python, logits = options.get("python"), options.get("logits", False)
     given_texts = _read_texts(**with_defaults(TextOptions, options))
     asking = with_defaults(ServerOptions, options)
     if (url is None) == (engine is None):  # both, or neither

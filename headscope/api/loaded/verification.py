@@ -10,7 +10,10 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, overload
 
-from headscope.api.arguments import AdapterOption, CacheOptions, ModelClassOption, PlaceOptions, RuleOptions, use_case
+from headscope.api.arguments.calls import use_case
+from headscope.api.arguments.checkpoint import CacheOptions, ModelClassOption
+from headscope.api.arguments.gate import RuleOptions
+from headscope.api.arguments.serving import ModuleVerification, VerifyOptions
 from headscope.api.loaded.trial_process import beside_fresh_load
 from headscope.api.options import make_request, options_of, read_selection
 from headscope.api.results.shown import Shown
@@ -41,27 +44,19 @@ class Verified(Shown, VerifyResult):
     __slots__ = ()
 
 
-class VerifyOptions(RuleOptions, PlaceOptions, AdapterOption, ModelClassOption, total=False):
-    """Options of `verify`: its rules, and the place of the checkpoint to compare with."""
-
-
 @overload
 def verify(
     model: nn.Module,
     against: str | PathLike[str],
     *,
-    head: bool = False,
     progress: Progress | None = None,
-    **options: Unpack[VerifyOptions],
+    **options: Unpack[ModuleVerification],
 ) -> Verified: ...
 @overload
 def verify(
     model: str | PathLike[str],
     against: str | PathLike[str] | None = None,
     *,
-    loader: str | None = None,
-    head: bool = False,
-    num_labels: int | None = None,
     progress: Progress | None = None,
     **options: Unpack[VerifyOptions],
 ) -> Verified: ...
@@ -70,9 +65,6 @@ def verify(
     model: nn.Module | str | PathLike[str],
     against: str | PathLike[str] | None = None,
     *,
-    loader: str | None = None,
-    head: bool = False,
-    num_labels: int | None = None,
     progress: Progress | None = None,
     **options: Unpack[VerifyOptions],
 ) -> Verified:
@@ -82,11 +74,6 @@ def verify(
         model: A model in memory, which stays untouched; or a checkpoint, which is loaded in a separate process.
         against: The checkpoint to compare with: everything that `inspect` takes except a snapshot (default: the
             checkpoint that `model` names).
-        loader: What loads the model: `transformers`, `peft`, `sentence-transformers`, `trl`, `setfit`, or
-            `module:function`, which is called with the path or Hub ID (default: `peft` for an adapter, otherwise
-            `transformers`). For a checkpoint only.
-        head: Compare only the tensors of the head and those of an adapter. Default: every tensor and buffer.
-        num_labels: Number of classes to load a checkpoint with (default: from an adapter's own head, or the config).
         options: See `VerifyOptions`.
         progress: Called with a short sentence before each step.
 
@@ -109,15 +96,15 @@ def verify(
         'HS701'
     """
     rules = options_of(RuleOptions, options)
-    place = {name: value for name, value in options.items() if name not in rules} | {"num_labels": num_labels}
+    loader, head = options.pop("loader", None), options.pop("head", False)
+    place = {name: value for name, value in options.items() if name not in rules}
     selection = read_selection(**rules, command="verify")
     if is_in_memory(model):
         if loader is not None:
             raise UsageError("loader is an option for a checkpoint, not for a model in memory", "leave it out")
-        if num_labels is not None:
-            raise UsageError("num_labels is an option for a checkpoint, not for a model in memory", "leave it out")
-        if options.get("model_class") is not None:
-            raise UsageError("model_class is an option for a checkpoint, not for a model in memory", "leave it out")
+        for name in ("num_labels", "model_class"):
+            if options.get(name) is not None:
+                raise UsageError(f"{name} is an option for a checkpoint, not for a model in memory", "leave it out")
         if against is None:
             raise UsageError("verify needs the checkpoint that the model was loaded from", "give it as against")
         from headscope.examination.stored.verification import compare_with_checkpoint

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
-from headscope.api.arguments import use_case
+from headscope.api.arguments.calls import use_case
+from headscope.api.arguments.heads import HeadsOptions
 from headscope.api.results.shown import Shown
 from headscope.errors import UsageError, did_you_mean
 from headscope.examination.base.cache import open_cache
@@ -59,16 +60,7 @@ class _Target:
 
 
 @use_case
-def heads(
-    pattern: str = "",
-    *,
-    task: str | None = None,
-    pooling: str | None = None,
-    operation: str | None = None,
-    workers: int | None = None,
-    cache: bool = False,
-    progress: Progress | None = None,
-) -> Heads:
+def heads(pattern: str = "", *, progress: Progress | None = None, **options: Unpack[HeadsOptions]) -> Heads:
     """Traces the heads of the installed Transformers, without checkpoints.
 
     Each class is built at its default configuration, with few layers: heads don't depend on the depth. A class whose
@@ -77,11 +69,7 @@ def heads(
     Args:
         pattern: Part of a class name or model type, or a whole one with wildcards (`Luke*`), in any case (default: all
             classes).
-        task: Only heads for this task, such as `sequence-classification`.
-        pooling: Only heads with this pooling, such as `masked_mean`.
-        operation: Only heads that run this operation, such as `tanh`.
-        workers: Number of processes (default: one per core).
-        cache: Take what headscope ships of the classes whose sources are the installed ones, and trace the others.
+        options: See `HeadsOptions`.
         progress: Called with a short sentence before each step.
 
     Returns:
@@ -98,9 +86,10 @@ def heads(
         'logits = classifier(tanh(dense(h[CLS])))'
     """
     tell = progress or (lambda sentence: None)
+    pooling, task, operation = options.get("pooling"), options.get("task"), options.get("operation")
     kind = None if pooling is None else parse_pooling(pooling)
     task = None if task is None else parse_task(task).value
-    known = _KnownClasses(shipped_atlas() if cache and open_cache(wanted=True).is_open else None, tell)
+    known = _KnownClasses(shipped_atlas() if options.get("cache") and open_cache(wanted=True).is_open else None, tell)
     if operation is not None and operation not in known.operations:
         _refuse_unknown_operation(operation, known.operations)
     targets = _match_targets(known, pattern, task)
@@ -115,7 +104,7 @@ def heads(
 
     shipped = {target: known.entry(target) for target in targets}
     unknown = [target for target, entry in shipped.items() if entry is None]
-    traced = _trace_all(unknown, workers or os.cpu_count() or 1, tell) if unknown else []
+    traced = _trace_all(unknown, options.get("workers") or os.cpu_count() or 1, tell) if unknown else []
     found = [*filter(None, shipped.values()), *traced]
     found = [entry for entry in found if _passes_filters(entry, kind, operation)]
     order = {item: number for number, item in enumerate(Task)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from headscope.api.arguments import use_case
+from headscope.api.arguments.calls import use_case
 from headscope.api.results.shown import Shown
 from headscope.errors import HeadscopeError, UsageError
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Unpack
 
-from headscope.api.arguments import AdapterOption, PlaceOptions, use_case
+from headscope.api.arguments.calls import use_case
+from headscope.api.arguments.checkpoint import SnapshotOptions
 from headscope.api.options import make_request
 from headscope.api.results.shown import Shown, fields_of
 from headscope.examination.base.reading import read_checkpoint
@@ -19,10 +20,6 @@ class Snapshot(Shown, CheckpointManifest):
     """The result of `snapshot`: the manifest that was written, and the file `output` that holds it."""
 
     output: str = ""
-
-
-class SnapshotOptions(PlaceOptions, AdapterOption, total=False):
-    """Options of `snapshot`."""
 
 
 @use_case

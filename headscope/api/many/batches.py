@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any, Unpack
 
-from headscope.api.arguments import use_case
-from headscope.api.many.scanning import BatchOptions, plan_of, target_of
+from headscope.api.arguments.calls import use_case
+from headscope.api.arguments.gate import BatchOptions
+from headscope.api.many.scanning import plan_of, target_of
 from headscope.errors import UsageError
 from headscope.examination.checkpoint.memory import Memory
 from headscope.facts.results.scan import columns

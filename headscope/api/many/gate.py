@@ -9,7 +9,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Unpack
 
-from headscope.api.checking import OfCheckpoint, check_one, read_baseline, read_profile
+from headscope.api.arguments.gate import RunCheckpoint
+from headscope.api.checking import check_one, read_baseline, read_profile
 from headscope.api.options import make_request
 from headscope.checks import Ignore, Selection, select
 from headscope.checks.judgment import unused_ignores
@@ -52,7 +53,7 @@ def run_gate(
     gate: Gate,
     progress: Progress | None = None,
     data: DataRequest | None = None,
-    **options: Unpack[OfCheckpoint],
+    **options: Unpack[RunCheckpoint],
 ) -> GateResult:
     """Checks each model, in order. Of several models, one that cannot be read gets a result: not determined.
 

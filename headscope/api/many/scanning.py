@@ -5,18 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from os import PathLike
-from typing import Annotated, Unpack
+from typing import Unpack
 
-from headscope.api.arguments import (
-    CacheOptions,
-    CountOption,
-    ProfileName,
-    ReportCacheOption,
-    RevisionOption,
-    RuleOptions,
-    TaskOption,
-    use_case,
-)
+from headscope.api.arguments.calls import use_case
+from headscope.api.arguments.gate import EachOptions, RuleOptions, ScanOptions
 from headscope.api.checking import read_profile
 from headscope.api.options import make_request, options_of, read_selection
 from headscope.checks import RULES
@@ -27,29 +19,6 @@ from headscope.fleet.pool import MEMORY, SECONDS
 from headscope.fleet.row import RowOptions
 from headscope.fleet.table_scan import ScanOutput, TableScan
 from headscope.fleet.target import ScanSources, Target
-
-
-class EachOptions(CountOption, TaskOption, RevisionOption, CacheOptions, ReportCacheOption, total=False):
-    """Options for examining each checkpoint and reaching the Hub."""
-
-
-class BatchOptions(RuleOptions, EachOptions, total=False):
-    """Options for examining and judging each checkpoint of a table."""
-
-    profile: Annotated[
-        ProfileName | None,
-        "What the findings are weighed for, `training` or `inference` (default: training for a checkpoint with new "
-        "weights in its head, otherwise inference, as for `inspect`).",
-    ]
-    run: Annotated[bool, "Load each checkpoint on this machine and call it, as `check` does."]
-
-
-class ScanOptions(BatchOptions, total=False):
-    """Options of a scan: those of a batch, its processes and their limits."""
-
-    workers: int | None
-    time_limit: float
-    memory_limit: float | None
 
 
 def plan_of(options: ScanOptions) -> ScanPlan:
@@ -73,14 +42,7 @@ def target_of(given: str | PathLike[str] | Target) -> Target:
 
 
 @use_case
-def scan(
-    checkpoints: Iterable[str | PathLike[str] | Target],
-    *,
-    workers: int | None = None,
-    time_limit: float = SECONDS,
-    memory_limit: float | None = MEMORY / 1024**3,
-    **options: Unpack[BatchOptions],
-) -> Iterator[ScanRow]:
+def scan(checkpoints: Iterable[str | PathLike[str] | Target], **options: Unpack[ScanOptions]) -> Iterator[ScanRow]:
     """Examines many checkpoints, as `inspect` examines each, and yields one row for each, as they are done.
 
     What checkpoints of one structure share (class, configuration, tensor shapes) is examined once. `checkpoints` is
@@ -88,13 +50,7 @@ def scan(
 
     Args:
         checkpoints: What `inspect` takes, in any number; a name that comes twice is examined once.
-        workers: Number of processes (default: two per core, as some wait for the network); 0 examines in this process,
-            without limits.
-        time_limit: Wall time that one checkpoint may take, in seconds; then its worker is replaced (`math.inf` for no
-            limit).
-        memory_limit: Memory that one checkpoint may take, in GiB of address space beside the libraries (on Linux);
-            None for no limit.
-        options: See `BatchOptions`.
+        options: See `ScanOptions`.
 
     Returns:
         An iterator over the rows: one for each checkpoint, in the order in which they are done. One that can't be
@@ -109,8 +65,7 @@ def scan(
         >>> [(row.class_name, row.pooling_kind, row.new_in_head) for row in rows]
         [('BertForSequenceClassification', 'first_token', 2), ('RobertaForSequenceClassification', 'first_token', 4)]
     """
-    limits: ScanOptions = {"workers": workers, "time_limit": time_limit, "memory_limit": memory_limit}
-    plan = plan_of({**options, **limits})
+    plan = plan_of(options)
     if isinstance(checkpoints, str | PathLike) or not isinstance(checkpoints, Iterable):
         raise UsageError(f"checkpoints must be several, not {checkpoints!r}", 'write scan(["gpt2"])')
     return plan.rows(map(target_of, checkpoints))

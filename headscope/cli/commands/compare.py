@@ -1,24 +1,16 @@
 """`headscope compare MODEL MODEL ...`."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
+from headscope.api.arguments.checkpoint import ValueComparison
+from headscope.api.arguments.option import Option
 from headscope.cli.completion import complete_model
-from headscope.cli.options import Output, Reach, Wanted, option
+from headscope.cli.options import Output, details_option
 from headscope.cli.output import write_report
 from headscope.cli.progress import telling_progress
 from headscope.errors import ExitCode
-
-
-@dataclass(frozen=True)
-class CompareGroup:
-    """Options of a comparison: what is compared, and if a difference changes the exit code."""
-
-    values: Annotated[bool, option("--values", "Also compare the stored numbers of the head.")] = False
-    exit_code: Annotated[bool, option("--exit-code", "Exit with 1 if the heads differ.")] = False
-    details: Annotated[bool, option("--details", "Show sizes, every stage and every weight.")] = False
 
 
 def compare_command(
@@ -31,26 +23,25 @@ def compare_command(
             autocompletion=complete_model,
         ),
     ],
-    compared: CompareGroup,
-    wanted: Wanted,
-    reach: Reach,
+    options: ValueComparison,
     output: Output,
+    exit_code: Annotated[bool, Option("Exit with 1 if the heads differ.", is_main=True)] = False,
+    details: Annotated[bool, details_option("sizes, every stage and every weight.")] = False,
 ) -> int:
     """Compare heads side by side: class, pooling, operations, shapes, weights, labels, loss."""
-    options = wanted.keywords() | reach.keywords()
     with telling_progress(output.quiet) as tell:
         from headscope import api
 
-        comparison = api.compare(*models, values=compared.values, progress=tell, **options)
+        comparison = api.compare(*models, progress=tell, **options)
     from headscope.render.screens.compare import compare_screen, compare_verdict
 
     write_report(
         output,
-        lambda: compare_verdict(comparison) if output.quiet else compare_screen(comparison, details=compared.details),
+        lambda: compare_verdict(comparison) if output.quiet else compare_screen(comparison, details=details),
         comparison.to_dict,
     )
     if not comparison.is_determined:
         return ExitCode.UNDETERMINED
-    if compared.values and any(item.identical is None for item in comparison.values):
+    if options.get("values") and any(item.identical is None for item in comparison.values):
         return ExitCode.UNDETERMINED
-    return ExitCode.FINDINGS if compared.exit_code and comparison.differs else ExitCode.OK
+    return ExitCode.FINDINGS if exit_code and comparison.differs else ExitCode.OK

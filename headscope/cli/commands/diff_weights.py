@@ -3,22 +3,23 @@
 from functools import partial
 from typing import Annotated
 
-from headscope.cli.options import FailOnMissing, Output, Source, Wanted, option
+from headscope.api.arguments.checkpoint import CachedOptions
+from headscope.api.arguments.option import Option
+from headscope.cli.options import FailOnMissing, Model, Output
 from headscope.cli.output import exit_status, write_report
 from headscope.cli.progress import telling_progress
 
-Every = Annotated[bool, option("--all", "Also list the loaded parameters.")]
+Every = Annotated[bool, Option("Also list the loaded parameters.", flags="--all", is_main=True)]
 
 
 def diff_weights_command(
-    wanted: Wanted, source: Source, output: Output, every: Every = False, exit_code: FailOnMissing = False
+    model: Model, options: CachedOptions, output: Output, every: Every = False, exit_code: FailOnMissing = False
 ) -> int:
     """Compare each parameter with the checkpoint: new, mismatched, unused, tied, renamed."""
-    options = wanted.keywords()
     with telling_progress(output.quiet) as tell:
         from headscope import api
 
-        report = api.diff_weights(source.model, progress=tell, **source.keywords(), **options)
+        report = api.diff_weights(model, progress=tell, **options)
     from headscope.render.parts.verdict import verdict_screen
     from headscope.render.screens.diff import diff_screen
     from headscope.render.text.document import diff_document

@@ -1,208 +1,38 @@
 """`headscope probe MODEL --data FILE`."""
 
-from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-from headscope.cli.commands.check import Split, TextColumns
-from headscope.cli.options import (
-    CacheDir,
-    ModelClass,
-    NoNetwork,
-    Output,
-    Revision,
-    Subfolder,
-    Timeout,
-    Token,
-    TrustRemoteCode,
-    Variant,
-    Writes,
-    check_timeout,
-    model_argument,
-    option,
-)
+from headscope.api.arguments.gate import LabeledOptions
+from headscope.api.arguments.option import Option
+from headscope.api.arguments.probes import ProbeOptions
+from headscope.cli.options import OUTPUT, Output, details_option, model_argument
 from headscope.cli.output import write_report, write_text
 from headscope.cli.progress import telling_progress
 from headscope.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from os import PathLike
+
     from headscope.facts.probing.result import ProbeResult
 
-_LABELED = "Labeled data"
-_SCORES = "Scores"
-_RUN = "The pass over the texts"
 _OTHER_PICTURES = ("png", "pdf", "jpg", "jpeg", "gif", "webp", "eps", "ps")
 
 
-class PrecisionName(StrEnum):
-    """Number formats that the model can run in."""
-
-    auto = "auto"
-    float32 = "float32"
-    bfloat16 = "bfloat16"
-    float16 = "float16"
-
-
-class LabelNames(StrEnum):
-    """Kinds of labels."""
-
-    single = "single-label"
-    multi = "multi-label"
-    regression = "regression"
-
-
-@dataclass(frozen=True)
-class LabeledGroup:
-    """Options for the labeled data that vectors are scored on."""
-
-    data: Annotated[
-        str | None,
-        option(
-            "--data",
-            "Labeled texts: csv, tsv, jsonl, parquet, or a folder that `datasets` saved.",
-            "FILE",
-            panel=_LABELED,
-        ),
-    ] = None
-    text_column: TextColumns = None
-    image_column: Annotated[
-        str | None,
-        option(
-            "--image-column",
-            "Instead of texts: the column of images, as paths relative to FILE or as `datasets` saved them.",
-            "COLUMN",
-            panel=_LABELED,
-        ),
-    ] = None
-    audio_column: Annotated[
-        str | None,
-        option("--audio-column", "Instead of texts: the column of 16-bit WAV files.", "COLUMN", panel=_LABELED),
-    ] = None
-    label_column: Annotated[
-        list[str] | None,
-        option(
-            "--label-column",
-            "The column of the labels; repeat it for columns of 0 and 1, one for each class.",
-            "COLUMN",
-            panel=_LABELED,
-        ),
-    ] = None
-    problem_type: Annotated[
-        LabelNames | None,
-        option(
-            "--problem-type",
-            "What the labels are (default: lists and several columns are multi-label, numbers with fractions are "
-            "regression).",
-            panel=_LABELED,
-        ),
-    ] = None
-    split: Split = None
-    limit: Annotated[
-        int,
-        option(
-            "--limit",
-            "Largest number of rows to use; of more, a sample drawn with the seed, with the same share of each class.",
-            "N",
-            panel=_LABELED,
-        ),
-    ] = 2000
-
-    def keywords(self) -> dict[str, Any]:
-        """Gives the keyword arguments of the api. Raises UsageError without data or their columns."""
-        for name, value in (
-            ("--data FILE", self.data),
-            ("--text-column COLUMN", self.text_column or self.image_column or self.audio_column),
-            ("--label-column COLUMN", self.label_column),
-        ):
-            if not value:
-                raise UsageError(f"{name.split()[0]} is missing: probe scores vectors on labeled data", f"add {name}")
-        problem_type = self.problem_type.value if self.problem_type else None
-        return vars(self) | {"text_column": self.text_column or (), "problem_type": problem_type}
-
-
-@dataclass(frozen=True)
-class ScoringGroup:
-    """Options for reading and scoring the vectors."""
-
-    folds: Annotated[int, option("--folds", "Number of folds of the cross-validation.", "N", panel=_SCORES)] = 5
-    seed: Annotated[
-        int, option("--seed", "Seed of the sample, the folds, the bootstrap and the tests.", "N", panel=_SCORES)
-    ] = 0
-    device: Annotated[str, option("--device", "Where the model runs: cpu, cuda, ...", "DEVICE", panel=_RUN)] = "cpu"
-    batch_size: Annotated[int, option("--batch-size", "Number of texts that run together.", "N", panel=_RUN)] = 32
-    dtype: Annotated[
-        PrecisionName,
-        option(
-            "--dtype",
-            "Number format of the model. auto: float32 on the CPU; elsewhere the checkpoint's half precision, if it "
-            "changes no vector of sample texts.",
-            panel=_RUN,
-        ),
-    ] = PrecisionName.auto
-    features: Annotated[
-        Path | None,
-        option(
-            "--features", "Keep the vectors in DIR, as .npy files (default: a temporary folder).", "DIR", panel=_RUN
-        ),
-        Writes.FOLDER,
-    ] = None
-    write_head: Annotated[
-        Path | None,
-        option(
-            "--write-head",
-            "Fit a classifier on all rows and write it: a checkpoint of the class, or a Python module with weights.",
-            "DIR",
-            panel="Output",
-        ),
-        Writes.FOLDER,
-    ] = None
-
-    def keywords(self) -> dict[str, Any]:
-        """Gives the keyword arguments of the api."""
-        return vars(self) | {"dtype": self.dtype.value}
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlaceGroup:
-    """Options for the checkpoint and how to reach it."""
-
-    model: Annotated[str, model_argument("or weight file")]
-    model_class: ModelClass = None
-    trust_remote_code: TrustRemoteCode = False
-    revision: Revision = None
-    subfolder: Subfolder = None
-    variant: Variant = None
-    cache_dir: CacheDir = None
-    token: Token = None
-    offline: NoNetwork = False
-    timeout: Timeout = None
-
-    def keywords(self) -> dict[str, Any]:
-        """Gives the keyword arguments of the api. Raises UsageError for an invalid time limit."""
-        check_timeout(self.timeout)
-        return {name: value for name, value in vars(self).items() if name != "model"}
-
-
-Code = Annotated[bool, option("--code", "Write a Python module with a classifier on the best vector.", panel="Output")]
-
-
 def probe_command(  # noqa: PLR0917  Typer passes them by name
-    place: PlaceGroup,
-    labeled: LabeledGroup,
-    scores: ScoringGroup,
+    model: Annotated[str, model_argument("or weight file")],
+    labeled: LabeledOptions,
+    options: ProbeOptions,
     output: Output,
     details: Annotated[
         bool,
-        option(
-            "--details",
-            "Show everything: every vector, the curve over the layers, rows that may be labeled wrongly, the reasons.",
-        ),
+        details_option("everything: every vector, the curve over the layers, rows that may be labeled wrongly."),
     ] = False,
-    code: Code = False,
+    code: Annotated[bool, Option("Write a Python module with a classifier on the best vector.", panel=OUTPUT)] = False,
 ) -> int:
     """Score every vector that a classifier could read on labeled texts, and name the best."""
-    texts = labeled.keywords()
+    data, label_column = _read_labeled(labeled, options)
     drawing = _picture_format_of(output.output)
     # stdout or FILE takes one form of the answer, so two are a contradiction.
     kinds = [
@@ -215,11 +45,24 @@ def probe_command(  # noqa: PLR0917  Typer passes them by name
     with telling_progress(output.quiet) as tell:
         from headscope import api
 
-        result = api.probe(place.model, progress=tell, **texts, **scores.keywords(), **place.keywords())
+        result = api.probe(model, data=data, label_column=label_column, progress=tell, **options)
     _write_result(result, output, code=code, drawing=drawing, details=details)
     if result.written is not None and result.written.failure:
         return ExitCode.FINDINGS
     return ExitCode.UNDETERMINED if result.not_determined else ExitCode.OK
+
+
+def _read_labeled(labeled: LabeledOptions, options: ProbeOptions) -> "tuple[str | PathLike[str], str | Iterable[str]]":
+    """Gives the file and the column of the labels. Raises UsageError without them, or the column of the inputs."""
+    inputs = [options.get(name) for name in ("text_column", "image_column", "audio_column")]
+    for name, value in (
+        ("--data FILE", labeled.get("data")),
+        ("--text-column COLUMN", any(inputs)),
+        ("--label-column COLUMN", labeled.get("label_column")),
+    ):
+        if not value:
+            raise UsageError(f"{name.split()[0]} is missing: probe scores vectors on labeled data", f"add {name}")
+    return labeled["data"] or "", labeled["label_column"] or ()
 
 
 def _picture_format_of(path: Path | None) -> str:

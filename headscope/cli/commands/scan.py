@@ -7,28 +7,17 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from headscope.cli.commands.check import FailOn, IgnoreRules, ProfileChoice, Select, exit_code_of
+from headscope.api.arguments.gate import ScanOptions
+from headscope.api.arguments.option import Option, Writes
+from headscope.cli.commands.check import exit_code_of
 from headscope.cli.completion import complete_checkpoint
-from headscope.cli.options import (
-    CacheDir,
-    Format,
-    NoCache,
-    NoNetwork,
-    NumLabels,
-    Quiet,
-    Revision,
-    TaskName,
-    Timeout,
-    Token,
-    Writes,
-    option,
-)
+from headscope.cli.options import OUTPUT, FormatName, Json, Quiet
 from headscope.cli.output import print_screen, signed_text, tell_written, write_file, write_stderr, write_stdout
 from headscope.cli.progress import ended_by_signals, is_watched
 from headscope.errors import ExitCode, UsageError
@@ -37,55 +26,35 @@ if TYPE_CHECKING:
     from headscope.facts.results.scan import ScanRow, ScanSummary
     from headscope.fleet.table_scan import Progressed
 
-_SOURCES = "What to scan"
-_TABLE = "The table"
-_WORK = "Workers"
-
-
-class Executor(StrEnum):
-    """What runs the workers."""
-
-    local = "local"
-    ray = "ray"
+_source = partial(Option, panel="What to scan")
+_table = partial(Option, panel=OUTPUT, is_main=True)
 
 
 @dataclass(frozen=True)
 class SourceOptions:
     """Which checkpoints are scanned."""
 
-    models: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="MODEL",
-            help="Checkpoints, each as for inspect.",
-            show_default=False,
-            autocompletion=complete_checkpoint,
-        ),
-    ] = None
     listed: Annotated[
-        str | None, option("--from", "A text file with one model per line; - is stdin.", "FILE", panel=_SOURCES)
+        str | None,
+        _source("A text file with one model per line; - is stdin.", flags="--from", metavar="FILE", is_main=True),
     ] = None
     folder: Annotated[
         list[str] | None,
-        option("--folder", "Every checkpoint and snapshot below DIR; repeatable.", "DIR", panel=_SOURCES),
+        _source("Every checkpoint and snapshot below DIR.", metavar="DIR", is_main=True, is_repeatable=True),
     ] = None
-    author: Annotated[str | None, option("--author", "Models of this user on the Hub.", "NAME", panel=_SOURCES)] = None
+    author: Annotated[str | None, _source("Models of this user on the Hub.", metavar="NAME", is_main=True)] = None
     filters: Annotated[
         list[str] | None,
-        option(
-            "--filter",
-            "Models on the Hub with this tag, such as text-classification; repeatable.",
-            "TAG",
-            panel=_SOURCES,
+        _source(
+            "Models on the Hub with this tag, such as text-classification.",
+            flags="--filter",
+            metavar="TAG",
+            is_repeatable=True,
         ),
     ] = None
-    search: Annotated[
-        str | None, option("--search", "Models on the Hub with TEXT in their IDs.", "TEXT", panel=_SOURCES)
-    ] = None
-    collection: Annotated[
-        str | None, option("--collection", "Models of a collection on the Hub.", "SLUG", panel=_SOURCES)
-    ] = None
-    limit: Annotated[int | None, option("--limit", "At most N models from the Hub.", "N", panel=_SOURCES, min=1)] = None
+    search: Annotated[str | None, _source("Models on the Hub with TEXT in their IDs.", metavar="TEXT")] = None
+    collection: Annotated[str | None, _source("Models of a collection on the Hub.", metavar="SLUG")] = None
+    limit: Annotated[int | None, _source("At most N models from the Hub.", metavar="N", least=1)] = None
 
     def on_hub(self) -> dict[str, Any] | None:
         """Gives what a listing of the Hub should name; None if none was requested. Raises UsageError."""
@@ -111,114 +80,57 @@ class SourceOptions:
 
 
 @dataclass(frozen=True)
-class RulesOfRows:
-    """Which rules run and what they count for."""
-
-    profile: Annotated[
-        ProfileChoice | None,
-        option("--for", "training or inference (default: what each checkpoint is ready for).", "PROFILE"),
-    ] = None
-    fail_on: FailOn = None
-    select: Select = None
-    ignore: IgnoreRules = None
-    run: Annotated[bool, option("--run", "Load each local checkpoint and call it, as check does.")] = False
-
-
-@dataclass(frozen=True)
-class HubReading:
-    """How the checkpoints are read."""
-
-    num_labels: NumLabels = None
-    task: TaskName = None
-    revision: Revision = None
-    cache_dir: CacheDir = None
-    token: Token = None
-    offline: NoNetwork = False
-    timeout: Timeout = None
-    no_cache: NoCache = False
-
-    def keywords(self) -> dict[str, Any]:
-        """The keyword arguments of the api."""
-        given = dict(vars(self))
-        return given | {"cache": not given.pop("no_cache")}
-
-
-def _table_name(given: str | None) -> str | None:
-    """Gives the name of the table. Raises UsageError for one that isn't a file, before anything is looked at."""
-    if given is not None:
-        from headscope.fleet.table import check_table_name
-
-        check_table_name(given)
-    return given
-
-
-@dataclass(frozen=True)
 class TableOptions:
     """Where the rows go."""
 
     output: Annotated[
         str | None,
-        option(
-            "-o --output",
+        _table(
             "Append each row to OUT, a file of JSON lines or NAME.csv (default: JSON lines on stdout).",
-            "OUT",
-            panel=_TABLE,
-            callback=_table_name,
+            flags="-o --output",
+            metavar="OUT",
+            reads="table",
+            writes=Writes.FILE,
         ),
-        Writes.FILE,
     ] = None
-    resume: Annotated[bool, option("--resume", "Continue OUT: skip the models that it holds.", panel=_TABLE)] = False
-    only_new: Annotated[bool, option("--only-new", "Continue OUT: skip the commits that it holds.", panel=_TABLE)] = (
-        False
-    )
+    resume: Annotated[bool, _table("Continue OUT: skip the models that it holds.")] = False
+    only_new: Annotated[bool, _table("Continue OUT: skip the commits that it holds.")] = False
     summary: Annotated[
         list[Path] | None,
-        option(
-            "--summary", "Write the summary to FILE too: .txt, .md, .html or .json; repeatable.", "FILE", panel=_TABLE
+        _table(
+            "Write the summary to FILE too: .txt, .md, .html or .json.",
+            metavar="FILE",
+            is_repeatable=True,
+            writes=Writes.FILE,
         ),
-        Writes.FILE,
     ] = None
-    format: Annotated[Format, option("--format", "Format of the summary: text or json.", "FORMAT", panel=_TABLE)] = (
-        Format.text
-    )
-    json: Annotated[bool, option("--json", "Short for --format json.", panel=_TABLE)] = False
+    format: Annotated[FormatName, _table("Format of the summary: text (default) or json.", metavar="FORMAT")] = "text"
+    json: Json = False
     quiet: Quiet = False
-
-    @property
-    def place(self) -> str | None:
-        """Path of the rows; None for stdout."""
-        return None if self.output == "-" else self.output
 
     @property
     def is_json(self) -> bool:
         """True if a machine reads the summary."""
-        return self.json or self.format is Format.json
-
-
-@dataclass(frozen=True)
-class WorkerOptions:
-    """How many processes and where, and what one checkpoint may take."""
-
-    executor: Annotated[
-        Executor,
-        option("--executor", "local: processes on this machine; ray: a Ray cluster (RAY_ADDRESS).", panel=_WORK),
-    ] = Executor.local
-    workers: Annotated[
-        int | None, option("--workers", "Number of processes (default: two per core).", "N", panel=_WORK, min=1)
-    ] = None
-    time_limit: Annotated[
-        float | None, option("--time-limit", "Time limit for one checkpoint (default: 300).", "SECONDS", panel=_WORK)
-    ] = None
-    memory_limit: Annotated[
-        float | None,
-        option(
-            "--memory-limit", "Memory limit for one checkpoint, without the libraries (default: 8).", "GIB", panel=_WORK
-        ),
-    ] = None
+        return self.json or self.format == "json"
 
 
 def scan_command(
-    sources: SourceOptions, hub: HubReading, rules: RulesOfRows, table: TableOptions, work: WorkerOptions
+    sources: SourceOptions,
+    options: ScanOptions,
+    table: TableOptions,
+    executor: Annotated[
+        Literal["local", "ray"],
+        Option("local: processes on this machine; ray: a Ray cluster (RAY_ADDRESS).", panel="Workers"),
+    ] = "local",
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="MODEL",
+            help="Checkpoints, each as for inspect.",
+            show_default=False,
+            autocompletion=complete_checkpoint,
+        ),
+    ] = None,
 ) -> int:
     """Examine many checkpoints and write a table with one row for each."""
     gc.enable()  # unlike the other commands, this one runs for hours
@@ -226,20 +138,18 @@ def scan_command(
     from headscope.fleet.table_scan import ScanOutput
     from headscope.fleet.target import ScanSources
 
-    check_summaries(table.summary or (), table.place, sources.listed)
-    read = ScanSources(sources.models or (), sources.listed, sources.folder or (), sources.on_hub())
-    given = hub.keywords() | {name: value for name, value in vars(work).items() if value is not None}
-    given |= {name: value for name, value in vars(rules).items() if value is not None}
-    executor, stdout = given.pop("executor"), RowsOnStdout()
+    check_summaries(table.summary or (), table.output, sources.listed)
+    read = ScanSources(models or (), sources.listed, sources.folder or (), sources.on_hub())
+    stdout = RowsOnStdout()
     with ended_by_signals(), _scan_progress(table.quiet or _rows_on_screen(table)) as done:
-        write = None if table.place else stdout.write
-        place = ScanOutput(table.place, write, table.resume, table.only_new, progress=done, executor=executor)
-        found = run_scan(read, place, **given)
+        write = None if table.output else stdout.write
+        place = ScanOutput(table.output, write, table.resume, table.only_new, progress=done, executor=executor)
+        found = run_scan(read, place, **options)
     for path in table.summary or ():
         write_file(path, _FORMATS[path.suffix.lower()](found), quiet=table.quiet)
     _show_summary(found, table)
-    if table.place and not table.quiet:
-        tell_written(table.place)
+    if table.output and not table.quiet:
+        tell_written(table.output)
     code = exit_code_of(one.name for one in found.verdicts)
     if not stdout.is_cut:
         return code
@@ -283,7 +193,7 @@ def check_summaries(paths: Sequence[Path], table: str | None, listed: str | None
 
 def _rows_on_screen(table: TableOptions) -> bool:
     """True if the rows go to a terminal: a bar beside them would break them into lines."""
-    return table.place is None and sys.stdout is not None and sys.stdout.isatty()
+    return table.output is None and sys.stdout is not None and sys.stdout.isatty()
 
 
 @contextmanager
@@ -327,7 +237,7 @@ def _scan_progress(quiet: bool) -> "Iterator[Callable[[Progressed], None]]":
 
 def _show_summary(found: "ScanSummary", table: TableOptions) -> None:
     """Shows the summary where the rows aren't: on stdout, or on stderr below rows on stdout."""
-    if table.place is None:
+    if table.output is None:
         write_stderr(_summary_json(found) if table.is_json else _as_text(found, quiet=table.quiet))
     elif table.is_json:
         write_stdout(_summary_json(found))

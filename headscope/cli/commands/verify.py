@@ -1,191 +1,109 @@
 """`headscope verify MODEL`."""
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, cast
 
-from headscope.cli.commands.check import Written, exit_code, rules_option
-from headscope.cli.completion import complete_checkpoint, complete_severity
-from headscope.cli.options import ModelClass, NumLabels, Reach, check_num_labels, given_words, model_argument, option
+from headscope.api.arguments.checkpoint import PlaceOptions, ReportCacheOption
+from headscope.api.arguments.option import Option
+from headscope.api.arguments.serving import ScoringOptions, ServedOptions, VerifyOptions
+from headscope.cli.commands.check import Written, exit_code
+from headscope.cli.options import model_argument
 from headscope.cli.output import write_screen, write_text
+from headscope.cli.parameters import given_words
 from headscope.cli.progress import telling_progress
 from headscope.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from headscope.facts.results.verification import VerifyResult
 
-_SERVER = "A running server, or an engine"
 BOTH = "sentence-transformers"
 """Name of both a loader and an engine."""
 
-WithWeights = Annotated[str, model_argument("weight file, or PEFT adapter")]
-
 
 @dataclass(frozen=True)
-class Compare:
-    """Options for the loader, and for the checkpoint to compare with."""
+class ComparedWith:
+    """Options for what MODEL is compared with."""
 
-    loader: Annotated[
-        str | None,
-        option(
-            "--with",
-            "What loads MODEL: transformers, peft, sentence-transformers, trl, setfit, or MODULE:FUNCTION (default: "
-            "peft for an adapter, otherwise transformers); or an engine that gives scores for texts, such as vllm.",
-            "LOADER",
-        ),
-    ] = None
     against: Annotated[
         str | None,
-        option(
-            "--against",
+        Option(
             "The checkpoint to compare with (default: MODEL). --adapter belongs to it.",
-            "MODEL",
-            autocompletion=complete_checkpoint,
+            metavar="MODEL",
+            completes="checkpoint",
         ),
     ] = None
-    head: Annotated[bool, option("--head", "Compare only the tensors of the head and those of an adapter.")] = False
-    all: Annotated[bool, option("--all", "Compare every tensor and buffer (the default).")] = False
-    num_labels: NumLabels = None
-    model_class: ModelClass = None
-
-
-@dataclass(frozen=True)
-class Asked:
-    """Options for the rules that run and what fails."""
-
-    select: Annotated[str | None, rules_option("--select", "Run only these rules.")] = None
-    ignore: Annotated[str | None, rules_option("--ignore", "Rules whose findings don't fail the verification.")] = None
-    fail_on: Annotated[
-        str,
-        option("--fail-on", "error, warning or note.", "SEVERITY", panel="Rules", autocompletion=complete_severity),
-    ] = "error"
-
-
-@dataclass(frozen=True)
-class Server:
-    """Options for a running server, and for the texts that it scores."""
-
+    all: Annotated[bool, Option("Compare every tensor and buffer (the default).")] = False
     url: Annotated[
         str | None,
-        option(
-            "--url", "Compare the scores of a server, such as http://localhost:8000, instead.", "URL", panel=_SERVER
+        Option(
+            "Compare the scores of a server, such as http://localhost:8000, instead.",
+            metavar="URL",
+            panel="A server or an engine",
+            is_main=True,
         ),
     ] = None
-    text: Annotated[
-        list[str] | None,
-        option("--text", "A text to score; repeatable (default: 16 short texts).", "TEXT", panel=_SERVER),
-    ] = None
-    text_pair: Annotated[
-        list[str] | None, option("--text-pair", "The second text of a pair; repeatable.", "TEXT", panel=_SERVER)
-    ] = None
-    data: Annotated[
-        str | None,
-        option(
-            "--data", "Texts to score: csv, tsv, jsonl, parquet, or a saved dataset's folder.", "FILE", panel=_SERVER
-        ),
-    ] = None
-    text_column: Annotated[
-        list[str] | None, option("--text-column", "Column of the texts; repeat it for pairs.", "COLUMN", panel=_SERVER)
-    ] = None
-    split: Annotated[str | None, option("--split", "Split of a saved dataset.", "NAME", panel=_SERVER)] = None
-    limit: Annotated[
-        int, option("--limit", "Largest number of rows to use; of more, a seeded sample.", "N", panel=_SERVER)
-    ] = 200
-    logits: Annotated[
-        bool, option("--logits", "Ask for logits instead of the scores that are the default.", panel=_SERVER)
-    ] = False
-    protocol: Annotated[
-        str | None,
-        option(
-            "--protocol",
-            "vllm, vllm-pooling, tei, sglang, llama-cpp, infinity, inputs or kserve (default: found).",
-            "NAME",
-            panel=_SERVER,
-        ),
-    ] = None
-    served_model: Annotated[
-        str, option("--served-model", "The model's name on a server that has several.", "NAME", panel=_SERVER)
-    ] = ""
-    server_token: Annotated[
-        str | None,
-        option(
-            "--server-token",
-            "Access token; prefer setting HEADSCOPE_SERVER_TOKEN.",
-            "TOKEN",
-            panel=_SERVER,
-            envvar="HEADSCOPE_SERVER_TOKEN",
-            show_envvar=False,
-        ),
-    ] = None
-    server_timeout: Annotated[
-        float, option("--server-timeout", "Total time limit for requests to the server.", "SECONDS", panel=_SERVER)
-    ] = 120.0
-    python: Annotated[
-        str | None, option("--python", "The interpreter that has the engine, for --with ENGINE.", "PATH", panel=_SERVER)
-    ] = None
-    batch_size: Annotated[int, option("--batch-size", "Texts in a request.", "N", panel=_SERVER)] = 16
 
 
 def verify_command(  # noqa: PLR0917  Typer passes every option by name
-    model: WithWeights, compare: Compare, server: Server, reach: Reach, asked: Asked, written: Written
+    model: Annotated[str, model_argument("weight file, or PEFT adapter")],
+    options: VerifyOptions,
+    compared: ComparedWith,
+    scoring: ScoringOptions,
+    cached: ReportCacheOption,
+    written: Written,
 ) -> int:
     """Load a model for real and compare it with its checkpoint's bytes, or a server's scores with the checkpoint's."""
-    check_num_labels(compare.num_labels, None)
-    engine = _engine_of(compare, server)
-    if server.url is not None or engine is not None:
-        others = given_words((), replace(compare, loader=None) if engine else compare, asked)
-        return _verify_served(model, engine, server, reach, written, others)
-    alone = given_words((), server)
+    engine = _engine_of(options.get("loader"), scoring)
+    if compared.url is not None or engine is not None:
+        return _verify_served(model, engine, options, compared, scoring, written)
+    alone = given_words((), scoring, ScoringOptions)
     if alone:
         raise UsageError(f"{alone} is for a running server or an engine", "add --url URL or --with ENGINE")
-    if compare.head and compare.all:
+    if options.get("head") and compared.all:
         raise UsageError("--head asks for a part and --all for the whole model", "give one of them")
-    rules = {name: value for name, value in vars(asked).items() if value is not None}
     with telling_progress(written.quiet or written.kind != "text") as tell:
         from headscope import api
 
-        result = api.verify(
-            model,
-            compare.against,
-            loader=compare.loader,
-            head=compare.head,
-            num_labels=compare.num_labels,
-            model_class=compare.model_class,
-            progress=tell,
-            **rules,
-            **reach.uncached(),
-        )
+        result = api.verify(model, compared.against, progress=tell, **options)
     _write_result(written, result)
     return exit_code([result])
 
 
-def _engine_of(compare: Compare, server: Server) -> str | None:
+def _engine_of(loader: str | None, scoring: ScoringOptions) -> str | None:
     """Gives the engine that --with names; None if it names a loader."""
     # A name of both is the loader, which compares tensors, unless there are texts to score.
     from headscope.serving.running.process import runner_names
 
-    if compare.loader not in runner_names() or (compare.loader == BOTH and not (server.text or server.data)):
+    if loader not in runner_names() or (loader == BOTH and not (scoring.get("text") or scoring.get("data"))):
         return None
-    return compare.loader
+    return loader
 
 
 def _verify_served(  # noqa: PLR0917  what Typer passed
-    model: str, engine: str | None, server: Server, reach: Reach, written: Written, others: str
+    model: str,
+    engine: str | None,
+    options: VerifyOptions,
+    compared: ComparedWith,
+    scoring: ScoringOptions,
+    written: Written,
 ) -> int:
-    """Compares scores. Raises UsageError for `others`: the options that only the comparison of tensors has."""
+    """Compares scores. Raises UsageError for options that only the comparison of tensors has."""
     what = "--url" if engine is None else f"--with {engine}"
-    if others or reach.adapter is not None:
-        raise UsageError(f"{others or '--adapter'} doesn't go with {what}", "leave it out")
-    if engine is not None and server.url is not None:
+    place = {name: value for name, value in options.items() if name in PlaceOptions.__annotations__}
+    shared = {*place, "url", *(["loader"] if engine else [])}
+    others = {name: value for name, value in (options | vars(compared)).items() if name not in shared}
+    given = given_words((), others, VerifyOptions, ComparedWith)
+    if given:
+        raise UsageError(f"{given} doesn't go with {what}", "leave it out")
+    if engine is not None and compared.url is not None:
         raise UsageError(f"--url and {what} were given", "give one of them")
     if written.kind not in ("text", "json"):
         raise UsageError(f"--format {written.kind} shows findings, and {what} gives none", "use text or json")
     with telling_progress(written.quiet or written.kind != "text") as tell:
         from headscope import api
 
-        place = reach.uncached()
-        del place["adapter"]
-        options = {name: value for name, value in vars(server).items() if name != "url"}
-        result = api.verify_served(model, server.url, engine=engine, progress=tell, **options, **place)
+        served = cast("ServedOptions", {**scoring, **place})
+        result = api.verify_served(model, compared.url, engine=engine, progress=tell, **served)
     if written.kind == "json":
         from headscope.render.text.document import json_text
 

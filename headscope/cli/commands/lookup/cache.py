@@ -2,12 +2,13 @@
 
 from typing import Annotated
 
-from headscope.cli.options import Output, option
+from headscope.api.arguments.option import Option
+from headscope.cli.options import Output
 from headscope.cli.output import write_report
 from headscope.errors import ExitCode
 
 Clear = Annotated[
-    bool, option("--clear", "Remove the entries of headscope's cache; what the Hub's client keeps stays.")
+    bool, Option("Remove the entries of headscope's cache; what the Hub's client keeps stays.", is_main=True)
 ]
 
 

@@ -3,25 +3,35 @@
 from pathlib import Path
 from typing import Annotated
 
-from headscope.cli.options import JsonAlone, Source, Writes, option
+from headscope.api.arguments.checkpoint import ReportCacheOption, SnapshotOptions
+from headscope.api.arguments.option import Option, Writes
+from headscope.cli.options import JsonAlone, Model
 from headscope.cli.output import write_stdout
 from headscope.cli.progress import telling_progress
 from headscope.errors import ExitCode, UsageError
 
-SnapshotFile = Annotated[Path, option("-o --output", "The file to write.", "FILE"), Writes.FILE]
+SnapshotFile = Annotated[
+    Path, Option("The file to write.", flags="-o --output", metavar="FILE", is_main=True, writes=Writes.FILE)
+]
+
+Silent = Annotated[bool, Option("Print nothing and show no progress.", flags="-q --quiet", is_main=True)]
 
 
-Silent = Annotated[bool, option("-q --quiet", "Print nothing and show no progress.")]
-
-
-def snapshot_command(source: Source, output: SnapshotFile, json: JsonAlone = False, quiet: Silent = False) -> int:
+def snapshot_command(  # noqa: PLR0917  Typer passes every option by name
+    model: Model,
+    output: SnapshotFile,
+    options: SnapshotOptions,
+    cached: ReportCacheOption,
+    json: JsonAlone = False,
+    quiet: Silent = False,
+) -> int:
     """Save the config and tensor headers in one small file that every command accepts as MODEL."""
     if str(output) == "-":
         raise UsageError("-o -: a snapshot is written atomically, which stdout can't guarantee", "name a file")
     with telling_progress(quiet) as tell:
         from headscope import api
 
-        manifest = api.snapshot(source.model, str(output), progress=tell, **source.uncached())
+        manifest = api.snapshot(model, str(output), progress=tell, **options)
     from headscope.render.text import document
     from headscope.render.text.words import snapshot_sentence
 
