@@ -13,7 +13,7 @@ from headscope import errors
 from headscope.api.arguments import option
 from headscope.api.arguments.calls import full_signature
 from headscope.api.results.shown import Shown
-from headscope.cli.app import EXPERIMENTAL
+from headscope.cli.command_table import EXPERIMENTAL
 
 FUNCTIONS = (
     "inspect", "diff_weights", "check", "verify", "verify_save", "verify_served", "parameter_groups", "compare",

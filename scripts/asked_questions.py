@@ -61,9 +61,9 @@ def _in_forms(name: str, arguments: list[str], forms: Iterable[str] = _FORMS) ->
 def _on_commands() -> Iterator[Question]:
     """Asks what needs no checkpoint: help, topics, classes, misuse."""
     import headscope
-    from headscope.cli.app import _COMMANDS
+    from headscope.cli.command_table import COMMANDS
 
-    for words in ([], *([name] for name in _COMMANDS)):
+    for words in ([], *([name] for name in COMMANDS)):
         yield _asked(f"help {words}", [*words, "--help"], "80")
     for given in _WITHOUT_MODEL:
         yield from _in_forms(" ".join(given), given)

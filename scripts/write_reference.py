@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from api_page import api_reference
-from typer.main import get_command
 from write_schema import build_schema
 
-from headscope.cli.app import _COMMANDS, EXPERIMENTAL, app
+from headscope.cli.app import build_application
+from headscope.cli.command_table import COMMANDS, EXPERIMENTAL
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 _BELOW = "<!-- below: scripts/write_reference.py -->"
@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> int:
 
 def cli_reference() -> str:
     """The commands with their arguments and options; the options of most commands once, before the others."""
-    application: Any = get_command(app)
+    application: Any = build_application()
     commands: dict[str, Any] = application.commands
     counted = Counter(_key(option) for command in commands.values() for option in _options(command))
     every = {_key(option): option for command in commands.values() for option in _options(command)}
@@ -47,8 +47,8 @@ def cli_reference() -> str:
         lines += [f"### {panel}", "", *_table([item for item in common.values() if item.rich_help_panel == panel]), ""]
     for name, command in commands.items():
         lines += [f"## headscope {name}", "", f"`headscope {_usage(name, command)}`", "", _sentence(command), ""]
-        lines += [EXPERIMENTAL, ""] if _COMMANDS[name].is_experimental else []
-        lines += ["```sh", *_COMMANDS[name].examples, "```", ""]
+        lines += [EXPERIMENTAL, ""] if COMMANDS[name].is_experimental else []
+        lines += ["```sh", *COMMANDS[name].examples, "```", ""]
         own = _arguments(command) + [option for option in _options(command) if _key(option) not in common]
         lines += [*_table(own), ""] if own else []
         takes = [option.opts[0] for option in _options(command) if _key(option) in common]

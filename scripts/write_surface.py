@@ -14,12 +14,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from api_page import is_experimental
 from generated import write_or_compare
-from typer.main import get_command
 from write_schema import build_schema
 
 import headscope
 from headscope.checks import RULES
-from headscope.cli.app import _COMMANDS, app
+from headscope.cli.app import build_application
+from headscope.cli.command_table import COMMANDS
 from headscope.errors import ExitCode
 
 _PAGE = Path(__file__).resolve().parent.parent / "docs" / "surface.txt"
@@ -37,9 +37,9 @@ def _marked(line: str, *, experimental: bool) -> str:
 
 
 def _commands() -> Iterator[str]:
-    application: Any = get_command(app)
+    application: Any = build_application()
     for name, command in application.commands.items():
-        marks = {"experimental": _COMMANDS[name].is_experimental}
+        marks = {"experimental": COMMANDS[name].is_experimental}
         yield _marked(f"command {name}", **marks)
         for item in command.params:
             if item.name == "help_all":  # as little a promise as --help

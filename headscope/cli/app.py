@@ -5,32 +5,15 @@ import os
 import shlex
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
 from functools import cache
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 from typer.main import get_command
 
-from headscope.cli.commands.check import check_command
-from headscope.cli.commands.code import code_command
-from headscope.cli.commands.compare import compare_command
-from headscope.cli.commands.diagram import diagram_command
-from headscope.cli.commands.diff_weights import diff_weights_command
-from headscope.cli.commands.edit import edit_command
-from headscope.cli.commands.engines import engines_command
-from headscope.cli.commands.forward import forward_command
-from headscope.cli.commands.inspect import inspect_command
-from headscope.cli.commands.lookup.cache import cache_command
-from headscope.cli.commands.lookup.env import env
-from headscope.cli.commands.lookup.explain import explain_command
-from headscope.cli.commands.lookup.heads import heads_command
-from headscope.cli.commands.lookup.snapshot import snapshot_command
-from headscope.cli.commands.probe import probe_command
-from headscope.cli.commands.repair import repair_command
-from headscope.cli.commands.scan import scan_command
-from headscope.cli.commands.verify import verify_command
+from headscope.cli.command_table import COMMANDS
 from headscope.cli.failure import Bug, Interrupted, asks_for_a_screen, asks_for_json, report_failure, warnings_as_lines
 from headscope.cli.output import CLOSED, discard, unwritten, write_stderr
 from headscope.cli.parameters import with_option_groups
@@ -38,140 +21,11 @@ from headscope.errors import ExitCode, HeadscopeError, UsageError
 from headscope.upstream.python import FULL, check_folder, fault_of_process
 from headscope.upstream.typer import PlainCommand, PlainGroup, TooManyWords
 
-_CHECKPOINT = "Look at a checkpoint"
-_PIPELINE = "Guard a pipeline"
-_MANY = "Many checkpoints, many texts"
-_LOOK_UP = "Look something up"
 _SHOWN_ANYWHERE = {"--help", "-h", "--help-all", "--version", "-V"}
 """Options that only show something, which a closed stdout loses and a deleted folder doesn't matter to."""
 
 
-class _Entry(NamedTuple):
-    """Entry of a command: its function, the group that lists it, examples, and if a minor version may change it.
-
-    Options in `beside` are main ones of other commands; here, only `--help-all` shows them.
-    """
-
-    run: Callable[..., int]
-    group: str
-    examples: tuple[str, ...]
-    is_experimental: bool = False
-    beside: tuple[str, ...] = ()
-
-
-_COMMANDS: dict[str, _Entry] = {
-    "inspect": _Entry(
-        inspect_command,
-        _CHECKPOINT,
-        ("headscope inspect roberta-base --num-labels 3", "headscope inspect ./my-checkpoint --details"),
-    ),
-    "diff-weights": _Entry(
-        diff_weights_command,
-        _CHECKPOINT,
-        ("headscope diff-weights bert-base-uncased --num-labels 3", "headscope diff-weights ./my-checkpoint --all"),
-    ),
-    "forward": _Entry(
-        forward_command,
-        _CHECKPOINT,
-        ("headscope forward roberta-base", 'headscope forward ./my-checkpoint --text "a fine day"'),
-    ),
-    "compare": _Entry(
-        compare_command,
-        _CHECKPOINT,
-        ("headscope compare bert-base-uncased roberta-base", "headscope compare ./step-1000 ./step-2000 --values"),
-    ),
-    "diagram": _Entry(
-        diagram_command, _CHECKPOINT, ("headscope diagram roberta-base", "headscope diagram roberta-base -o head.svg")
-    ),
-    "check": _Entry(
-        check_command,
-        _PIPELINE,
-        (
-            "headscope check ./my-checkpoint --for inference",
-            "headscope check ./my-checkpoint --data test.csv --label-column label",
-        ),
-        beside=("task", "text_column"),
-    ),
-    "engines": _Entry(
-        engines_command,
-        _PIPELINE,
-        ("headscope engines ./my-checkpoint", "headscope engines ./my-checkpoint --engine vllm"),
-        is_experimental=True,
-    ),
-    "verify": _Entry(
-        verify_command,
-        _PIPELINE,
-        ("headscope verify ./my-checkpoint", "headscope verify ./my-checkpoint --url http://localhost:8000"),
-        beside=("num_labels", "text_column"),
-    ),
-    "edit": _Entry(
-        edit_command,
-        _PIPELINE,
-        (
-            "headscope edit ./my-checkpoint -o ./with-neutral --add neutral=mean",
-            "headscope edit ./my-checkpoint -o ./stricter --threshold toxic=0.8",
-        ),
-        is_experimental=True,
-        beside=("data", "label_column", "text_column"),
-    ),
-    "repair": _Entry(
-        repair_command,
-        _PIPELINE,
-        (
-            "headscope repair ./runs/last -o ./repaired",
-            "headscope repair ./lora-state-dict -o ./merged --set lora_alpha=16",
-        ),
-        is_experimental=True,
-    ),
-    "scan": _Entry(
-        scan_command,
-        _MANY,
-        ("headscope scan --folder runs -o heads.jsonl", "headscope scan --from models.txt -o heads.csv --resume"),
-        beside=("num_labels", "task"),
-    ),
-    "probe": _Entry(
-        probe_command,
-        _MANY,
-        ("headscope probe roberta-base --data train.csv --text-column text --label-column label",),
-        is_experimental=True,
-    ),
-    "code": _Entry(
-        code_command, _MANY, ("headscope code roberta-base --num-labels 3 --pooling mean -o classifier.py",)
-    ),
-    "heads": _Entry(heads_command, _LOOK_UP, ("headscope heads roberta", "headscope heads --pooling masked_mean")),
-    "explain": _Entry(explain_command, _LOOK_UP, ("headscope explain HS102", "headscope explain logits")),
-    "snapshot": _Entry(snapshot_command, _LOOK_UP, ("headscope snapshot roberta-base -o roberta.json",)),
-    "env": _Entry(env, _LOOK_UP, ("headscope env --json",)),
-    "cache": _Entry(cache_command, _LOOK_UP, ("headscope cache", "headscope cache --clear")),
-}
-
-app = typer.Typer(
-    name="headscope",
-    cls=PlainGroup,
-    help="Show what turns a classifier's hidden states into class scores, and which weights the checkpoint provides.",
-    epilog="Start with: headscope inspect roberta-base --num-labels 3",
-    context_settings={
-        "help_option_names": ["-h", "--help"],
-        "token_normalize_func": lambda token: token.replace("_", "-"),
-    },
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-)
-
-
-EXPERIMENTAL = "Experimental: a minor version may change it."
-
-
-def _epilog_of(entry: _Entry) -> str:
-    """Joins the text below the help of a command: an example on each line, and a note if the command may change."""
-    lines = [f"Example{'s' if len(entry.examples) > 1 else ''}:", *(f"  {line}" for line in entry.examples)]
-    return "\n".join([*lines, *([EXPERIMENTAL] if entry.is_experimental else [])])
-
-
-for _name, _entry in _COMMANDS.items():
-    app.command(_name, cls=PlainCommand, rich_help_panel=_entry.group, epilog=_epilog_of(_entry))(
-        with_option_groups(_entry.run, _entry.beside)
-    )
+_PURPOSE = "Show what turns a classifier's hidden states into class scores, and which weights the checkpoint provides."
 
 
 def _show_version(wanted: bool) -> None:
@@ -182,13 +36,36 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _global_options(
     version: Annotated[
         bool, typer.Option("-V", "--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
     pass
+
+
+@cache
+def build_application(*names: str) -> Any:
+    """Builds some commands, or all, as Typer runs them: only their modules are imported."""
+    app = typer.Typer(
+        name="headscope",
+        cls=PlainGroup,
+        help=_PURPOSE,
+        epilog="Start with: headscope inspect roberta-base --num-labels 3",
+        context_settings={
+            "help_option_names": ["-h", "--help"],
+            "token_normalize_func": lambda token: token.replace("_", "-"),
+        },
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+    )
+    app.callback()(_global_options)
+    for name in names or COMMANDS:
+        entry = COMMANDS[name]
+        app.command(name, cls=PlainCommand, rich_help_panel=entry.group, epilog=entry.epilog)(
+            with_option_groups(entry.run, entry.beside)
+        )
+    return get_command(app)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -260,17 +137,15 @@ def _fill_closed_descriptors() -> None:
             os.open(os.devnull, os.O_RDWR)
 
 
-@cache
-def _build_application() -> Any:
-    """Builds the commands as Typer runs them, once: it looks at every option of every command."""
-    return get_command(app)
-
-
 def _run_command(arguments: list[str]) -> int:
     if _SHOWN_ANYWHERE.isdisjoint(arguments):  # these work in a deleted folder too
         check_folder()
+    # What stands first is nearly always the command; otherwise all of them may be shown.
+    named = arguments[0].replace("_", "-") if arguments else ""
     try:
-        ended = _build_application().main(args=arguments or ["--help"], prog_name="headscope", standalone_mode=False)
+        ended = build_application(*({named} & COMMANDS.keys())).main(
+            args=arguments or ["--help"], prog_name="headscope", standalone_mode=False
+        )
     except SystemExit as end:
         # `--help | head -1`, which Typer ends with the code of findings.
         if isinstance(end.__context__, BrokenPipeError):
@@ -315,13 +190,13 @@ def _usage_hint(arguments: Sequence[str]) -> str:
     """Makes the hint for wrong usage: where help is, or that a command is missing."""
     words = [word for word in arguments if not word.startswith("-")]
     named = words[0].replace("_", "-") if words else ""
-    if named in _COMMANDS:
+    if named in COMMANDS:
         return f"try `headscope {named} --help`"
     if named == "version":
         return "try `headscope --version`"
     if named == "help":
         return _usage_hint(words[1:])
-    is_command = not words or bool(get_close_matches(named, _COMMANDS))
+    is_command = not words or bool(get_close_matches(named, COMMANDS))
     return "try `headscope --help`" if is_command else f"a command comes first: `headscope inspect {shlex.join(words)}`"
 
 

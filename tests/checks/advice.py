@@ -4,14 +4,13 @@ import re
 from collections.abc import Iterator
 
 import transformers
-from typer.main import get_command
 
-from headscope.cli.app import app
+from headscope.cli.app import build_application
 from headscope.cli.parameters import check_num_labels
 from headscope.errors import UsageError
 from headscope.facts import Finding, Task
 
-_COMMANDS = get_command(app).commands  # type: ignore[attr-defined]
+_COMMANDS = build_application().commands  # type: ignore[attr-defined]
 _OPTIONS = {name: {text for item in command.params for text in item.opts} for name, command in _COMMANDS.items()}
 
 

@@ -7,12 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.main import get_command
 
 from headscope.checkpoints.snapshot import bundled_snapshots
 from headscope.checks import RULES
 from headscope.cli import completion
-from headscope.cli.app import app
+from headscope.cli.app import build_application
 from headscope.examination.base.shipped import CLASSES, shipped
 from headscope.facts import PoolingKind, Severity, Task
 from headscope.facts.heads.tasks import OTHER_NAMES
@@ -59,8 +58,8 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def offered(command: str, word: str, parameter: str = "model", **given: str) -> list[str]:
     """What is offered for the word of an argument or an option."""
-    [found] = (item for item in get_command(app).commands[command].params if item.name == parameter)  # type: ignore[attr-defined]
-    context = get_command(app).commands[command].make_context(command, [], resilient_parsing=True)  # type: ignore[attr-defined]
+    [found] = (item for item in build_application().commands[command].params if item.name == parameter)  # type: ignore[attr-defined]
+    context = build_application().commands[command].make_context(command, [], resilient_parsing=True)  # type: ignore[attr-defined]
     context.params.update(given)
     return [item.value for item in found.shell_complete(context, word)]
 

@@ -4,16 +4,16 @@ import inspect
 import shlex
 
 import pytest
-from typer.main import get_command
 
 import headscope
 from headscope.api.arguments.checkpoint import AdapterOption, PlaceOptions, ReportCacheOption
 from headscope.cli import main
-from headscope.cli.app import _COMMANDS, app
+from headscope.cli.app import build_application
+from headscope.cli.command_table import COMMANDS as ENTRIES
 from headscope.cli.parameters import options_of_command, typed_options
 from headscope.errors import ExitCode
 
-COMMANDS = get_command(app).commands  # type: ignore[attr-defined]
+COMMANDS = build_application().commands  # type: ignore[attr-defined]
 
 
 TERMINAL_ONLY = {
@@ -30,7 +30,7 @@ def shown(capsys: pytest.CaptureFixture[str], *words: str, option: str = "--help
     return capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", _COMMANDS)
+@pytest.mark.parametrize("name", ENTRIES)
 def test_the_help_of_a_command_fits_on_a_screen(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -42,7 +42,7 @@ def test_the_help_of_a_command_fits_on_a_screen(
     assert "Example" in lines[5] or "Example" in lines[6]
 
 
-@pytest.mark.parametrize("name", _COMMANDS)
+@pytest.mark.parametrize("name", ENTRIES)
 def test_help_all_shows_every_option_and_help_only_the_main_ones(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -50,7 +50,7 @@ def test_help_all_shows_every_option_and_help_only_the_main_ones(
     short, whole = (set(shown(capsys, name, option=option).split()) for option in ("--help", "--help-all"))
     every = {names[-1] for item in COMMANDS[name].params if (names := item.opts)[0].startswith("-")}
     assert every <= whole
-    beyond = {item.flags[-1] for item in options_of_command(_COMMANDS[name].run) if not item.option.is_main}
+    beyond = {item.flags[-1] for item in options_of_command(ENTRIES[name].run) if not item.option.is_main}
     assert not beyond & short
     assert not set(WHERE) & short
 
@@ -62,7 +62,7 @@ def test_the_options_on_where_a_checkpoint_comes_from_are_nine() -> None:
 
 def test_every_option_is_declared_by_a_use_case_or_is_of_the_command_line_alone() -> None:
     alone = set()
-    for name, entry in _COMMANDS.items():
+    for name, entry in ENTRIES.items():
         text = " ".join((inspect.getdoc(getattr(headscope, name.replace("-", "_"), None)) or "").split())
         served = " ".join((inspect.getdoc(headscope.verify_served) or "").split()) if name == "verify" else ""
         for item in options_of_command(entry.run):
@@ -81,13 +81,13 @@ def test_an_option_that_only_help_all_shows_is_suggested_and_completed(capsys: p
 
 def test_commands_stand_in_groups(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys)
-    groups = list(dict.fromkeys(entry.group for entry in _COMMANDS.values()))
+    groups = list(dict.fromkeys(entry.group for entry in ENTRIES.values()))
     places = [text.index(group) for group in groups]
     assert places == sorted(places)
     assert len(groups) > 2
 
 
-@pytest.mark.parametrize("name", ["", *_COMMANDS])
+@pytest.mark.parametrize("name", ["", *ENTRIES])
 def test_no_flag_and_no_argument_shows_a_type(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys, *([name] if name else []))
     for type_of in ("<bool>", "<str>", "<list", "{MODEL"):
@@ -121,14 +121,14 @@ def test_the_usage_says_what_may_be_repeated_or_left_out(
     assert usage in shown(capsys, name)
 
 
-@pytest.mark.parametrize("name", _COMMANDS)
+@pytest.mark.parametrize("name", ENTRIES)
 def test_the_examples_stand_in_the_help_and_parse(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     text = shown(capsys, name)
-    assert _COMMANDS[name].examples
-    for example in _COMMANDS[name].examples:
+    assert ENTRIES[name].examples
+    for example in ENTRIES[name].examples:
         assert example in text
         program, command, *words = shlex.split(example)
         assert (program, command) == ("headscope", name)

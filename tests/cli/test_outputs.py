@@ -10,7 +10,8 @@ import pytest
 import transformers
 
 import headscope
-from headscope.cli.app import _COMMANDS, main
+from headscope.cli.app import main
+from headscope.cli.command_table import COMMANDS
 from headscope.cli.parameters import Typed, options_of_command
 from headscope.errors import UsageError
 from headscope.outputs import check_output
@@ -28,7 +29,7 @@ FILES = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config
 
 def options() -> list[tuple[str, Typed]]:
     """The options of every command as the application declares them."""
-    return [(command, item) for command, entry in _COMMANDS.items() for item in options_of_command(entry.run)]
+    return [(command, item) for command, entry in COMMANDS.items() for item in options_of_command(entry.run)]
 
 
 def writing_options() -> list[tuple[str, str]]:

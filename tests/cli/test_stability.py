@@ -7,18 +7,19 @@ from typing import Any
 import pytest
 
 import headscope
-from headscope.cli.app import _COMMANDS, EXPERIMENTAL, main
+from headscope.cli.app import main
+from headscope.cli.command_table import COMMANDS, EXPERIMENTAL
 from headscope.errors import DeprecatedName, warn_deprecated
 from headscope.render.parts import explain as explanations
 
 
-@pytest.mark.parametrize("name", [name for name in _COMMANDS if hasattr(headscope, name.replace("-", "_"))])
+@pytest.mark.parametrize("name", [name for name in COMMANDS if hasattr(headscope, name.replace("-", "_"))])
 def test_a_command_is_as_stable_as_its_result(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     function = getattr(headscope, name.replace("-", "_"))
     result = getattr(headscope, str(inspect.signature(function).return_annotation), None)
     modules = [sys.modules[base.__module__] for base in getattr(result, "__mro__", ())]
     expected = any(getattr(module, "STABILITY", "") == "experimental" for module in modules)
-    assert _COMMANDS[name].is_experimental is expected
+    assert COMMANDS[name].is_experimental is expected
     main([name, "--help"])
     assert (EXPERIMENTAL in capsys.readouterr().out) is expected
 

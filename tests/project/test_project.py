@@ -111,9 +111,9 @@ def test_every_module_of_the_floors_is_named_in_contributing() -> None:
 
 
 def test_every_command_is_in_the_readme() -> None:
-    app = importlib.import_module("headscope.cli.app")
+    app = importlib.import_module("headscope.cli.command_table")
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    for name in app._COMMANDS:
+    for name in app.COMMANDS:
         assert f"| `headscope {name}" in text, f"{name} has no line in the table of commands"
 
 
@@ -274,11 +274,10 @@ def test_a_report_of_a_fault_brings_the_output_of_env(name: str) -> None:
 
 
 def test_templates_and_policies_name_commands_and_options_that_exist() -> None:
-    from typer.main import get_command
 
-    from headscope.cli.app import app
+    from headscope.cli.app import build_application
 
-    commands = get_command(app).commands  # type: ignore[attr-defined]
+    commands = build_application().commands  # type: ignore[attr-defined]
     texts = [path.read_text(encoding="utf-8") for path in (*TEMPLATES, ROOT / "SECURITY.md", ROOT / "Dockerfile")]
     seen = re.findall(r"headscope ([a-z][a-z-]+)((?: --[a-z-]+| [A-Z]+| \S+/\S*)*)", "\n".join(texts))
     named = [(name, rest) for name, rest in seen if name in commands]

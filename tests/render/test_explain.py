@@ -15,12 +15,11 @@ import jsonschema
 import pytest
 from torch import nn
 from transformers.models.bert.modeling_bert import BertPooler
-from typer.main import get_command
 
 import headscope
 from headscope.checks import RULES
 from headscope.cli import main
-from headscope.cli.app import app
+from headscope.cli.app import build_application
 from headscope.errors import UsageError
 from headscope.facts import ParameterStatus, PoolingKind, Profile, Severity, Task
 from headscope.facts.results.check import Verdict
@@ -84,7 +83,7 @@ def test_code_compiles(topic: Topic) -> None:
 def test_commands_exist_with_their_options(topic: Topic) -> None:
     for line in re.findall(r"`headscope ([^`]+)`", topic.text):
         name, *words = shlex.split(line)
-        command = get_command(app).commands[name]  # type: ignore[attr-defined]
+        command = build_application().commands[name]  # type: ignore[attr-defined]
         known = {option for parameter in command.params for option in parameter.opts}
         assert {word for word in words if word.startswith("-")} <= known, line
 

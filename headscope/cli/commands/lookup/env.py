@@ -4,7 +4,7 @@ from headscope.cli.options import Pages
 from headscope.cli.output import write_report
 
 
-def env(output: Pages) -> int:
+def env_command(output: Pages) -> int:
     """Show versions and settings for a bug report."""
     from headscope.examination.base.environment import surroundings
     from headscope.render.screens.lookup.env import env_screen
