@@ -100,8 +100,9 @@ def with_option_groups(command: Callable[..., int], beside: Container[str] = ())
 
     @functools.wraps(command)
     def grouped(*, help_all: bool, **values: Any) -> int:
+        given = {name: _read_group(kinds[name], groups[name], name, values) for name in kinds}
         check_outputs(values, written)
-        return command(**{name: _read_group(kinds[name], groups[name], name, values) for name in kinds})
+        return command(**given)
 
     arguments = [
         item.replace(kind=inspect.Parameter.KEYWORD_ONLY)

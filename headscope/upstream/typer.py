@@ -34,7 +34,9 @@ class PlainCommand(TyperCommand):
         help, epilog = self.help, self.epilog
         try:
             # Typer prints the epilog last, and hides no option from the help alone: completion would lose it too.
-            self.help, self.epilog = f"{help}\n\n[not dim]{epilog}[/not dim]", None
+            # Tags before the indentation of the examples keep it.
+            lines = [f"[not dim]{line}[/not dim]" for line in (epilog or "").splitlines()]
+            self.help, self.epilog = "\n".join((help or "", "", *lines)), None
             for item in others:
                 item.hidden = True
             super().format_help(ctx, formatter)

@@ -278,8 +278,8 @@ WRONG = {
     ("gpt2", "--folder", ""): "the value of --folder is empty",
     ("gpt2", "--author", ""): "the value of --author is empty",
     ("gpt2", "--task", "bogus"): "no such task: bogus",
-    ("gpt2", "--num-labels", "0"): "the number of labels must be at least 1, not 0",
-    ("gpt2", "--timeout", "-1"): "the timeout must be a number above 0, not -1.0",
+    ("gpt2", "--num-labels", "0"): "--num-labels must be at least 1, not 0",
+    ("gpt2", "--timeout", "-1"): "--timeout must be more than 0 seconds, not -1",
     ("gpt2", "--time-limit", "nan"): "the time limit must be a number above 0, not nan",
     ("gpt2", "--memory-limit", "0"): "the memory limit must be a number above 0, not 0.0",
     ("--folder", "there.md"): (
