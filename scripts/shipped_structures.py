@@ -49,7 +49,7 @@ class Layout:
     def entries(self) -> Iterator[dict[str, Any]]:
         """Gives the entry of the layout, and one for each number format that its template doesn't know.
 
-        An entry is of its own sizes where no template tells others. Raises Unfit where none does.
+        An entry is of one size where no template tells others. Raises Unfit where none does.
         """
         found = self._entry_of_any(_DTYPES)
         yield found
