@@ -158,7 +158,7 @@ _HELP_ALL = inspect.Parameter(
 )
 
 
-_NOT_REPEATED = {"token", "cache"}
+_NOT_REPEATED = {"token", "server_token", "cache"}
 
 
 def given_words(models: Iterable[str], given: Mapping[str, Any], *groups: type) -> str:
@@ -166,9 +166,10 @@ def given_words(models: Iterable[str], given: Mapping[str, Any], *groups: type) 
     words = list(models)
     for item in (option for group in groups for option in typed_options(group)):
         value = given.get(item.name)
-        if item.name not in _NOT_REPEATED and value is not None and value != item.default:
-            words.append(item.flags[0])
-            words += [] if value is True else [_typed_value(value)]
+        if item.name not in _NOT_REPEATED and value not in (None, item.default, item.option.default):
+            yes, _, no = item.flags[0].partition("/")
+            words.append(no if value is False else yes)
+            words += [] if isinstance(value, bool) else [_typed_value(value)]
     return shlex.join(words)
 
 

@@ -92,6 +92,8 @@ def write_adapter_head(request: Request, output: Path, head: str, tell: Progress
         return report
     with staged(output) as place:
         _write_adapter(place, checkpoint, _read_head_numbers(given, parameters), report.left_out)
+        for opened in (given, checkpoint):
+            opened.release()  # the proof, in another process, needs the memory
         task = HeadTask(str(folder), str(place), str(base), source.reference, parameters, model.class_name)
         tell("proving the result in a separate process")
         report = replace(report, proof=prove_head_apart(task))
@@ -137,10 +139,10 @@ def _find_missing_parameters(checkpoint: Checkpoint, given: Checkpoint) -> tuple
     return found
 
 
-def _read_head_numbers(given: Checkpoint, parameters: tuple[str, ...]) -> dict[str, torch.Tensor]:
+def _read_head_numbers(head_source: Checkpoint, parameters: tuple[str, ...]) -> dict[str, torch.Tensor]:
     """Reads the stored values of the head, by parameter. Raises Unsupported if one isn't stored as the model has it."""
-    stored = given.stored_files[0]
-    origins = {item.name: item for item in given.report.weights.parameters}
+    stored = head_source.stored_files[0]
+    origins = {item.name: item for item in head_source.report.weights.parameters}
     headers = {name: stored.header_of(origins[name]) for name in parameters}
     lost = [name for name, header in headers.items() if header is None]
     if lost:

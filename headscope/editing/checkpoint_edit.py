@@ -385,6 +385,7 @@ def _write_result(job: _Job, folder: Path, report: EditReport) -> None:
         write_weights(folder, manifest, stored, new)
     write_small_file(folder / _CONFIG, json.dumps(plan.config, indent=2, ensure_ascii=False) + "\n")
     _add_card(folder, report)
+    job.checkpoint.release()  # the proof, in another process, needs the memory
 
 
 def _add_card(folder: Path, report: EditReport) -> None:

@@ -308,7 +308,7 @@ def _trace_with_other_sizes(side: _Side, sizes: Sequence[Any]) -> HeadProgram | 
 
     config = {**side.checkpoint.manifest.config, "sizes_to_avoid": list(sizes)}
     manifest = replace(side.checkpoint.manifest, config=config)
-    return examine_manifest("inspect", side.checkpoint.request, manifest, trace_checkpoint, None).program()
+    return examine_manifest("inspect", side.checkpoint.request, manifest, trace_checkpoint, None).make_program()
 
 
 def _as_rows(logits: torch.Tensor) -> torch.Tensor:

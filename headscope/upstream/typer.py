@@ -29,7 +29,11 @@ class PlainCommand(TyperCommand):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Prints the help, with the options of the main use or, for `--help-all`, with all."""
         main = {"help", "help_all", *getattr(self.callback, "main_options", ())}
-        parts = [item for item in self.get_params(ctx) if item.param_type_name == "option" and item.name not in main]
+        parts = [
+            item
+            for item in self.get_params(ctx)
+            if item.param_type_name == "option" and not item.hidden and item.name not in main
+        ]
         others = [] if ctx.meta.get(ALL_OPTIONS) else parts
         help, epilog = self.help, self.epilog
         try:

@@ -7,10 +7,12 @@ from headscope.checkpoints.formats.bytes import ByteSource
 
 def refuse_exports(names: Iterable[str], opened: Callable[[str], ByteSource]) -> None:
     """Raises Inventoried, with the head that the first export shows, where there are GGUF or ONNX files."""
+    listed = tuple(names)
+    if not any(name.lower().endswith((".gguf", ".onnx")) for name in listed):
+        return
     # Imported here: their readers are only needed where such a file is.
     from headscope.checkpoints.formats.gguf.file import refuse_gguf
     from headscope.checkpoints.formats.onnx.head import refuse_onnx
 
-    listed = tuple(names)
     refuse_gguf(listed, opened)
     refuse_onnx(listed, opened)

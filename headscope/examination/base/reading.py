@@ -59,7 +59,7 @@ def read_checkpoint(
         raise with_proposals(err) from err
     except (NotFound, Offline, NetworkError) as err:
         raise with_nearest_class(err, request.reference) from err
-    is_folder = manifest.kind is CheckpointKind.LOCAL and Path(request.reference).is_dir()
+    is_folder = manifest.kind is CheckpointKind.LOCAL and Path(request.reference).expanduser().is_dir()
     files = open_sidecar(request.location) if is_folder else None
     manifest = _with_extra_files(request, _with_decision(request, manifest, files), files)
     whole = _with_notices(_with_value_head(request, manifest, files), files)

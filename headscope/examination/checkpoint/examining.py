@@ -1,4 +1,4 @@
-"""An opened checkpoint: whatever of it is read, built or traced, is so on first use, and is kept here."""
+"""An opened checkpoint, which reads, builds and traces on first use, and keeps the results."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Checkpoint:
     @cached_property
     def program(self) -> HeadProgram | None:
         """What runs the head again, traced first where only the report was known; None if its path isn't known."""
-        return self._outcome_of_examination.program()
+        return self._outcome_of_examination.make_program()
 
     @cached_property
     def _outcome_of_examination(self) -> ExaminationOutcome:
@@ -144,18 +144,22 @@ class Checkpoint:
         known = known or (memory.shipped(request, manifest, first) if is_known else None)
         if known is not None:
             report = with_version(renewed(known, structure, manifest, self.command, verified=request.prove))
-            program = partial(memory.program, structure, partial(self._trace_again, tracer))
+            program = partial(memory.program, structure, partial(_trace_again, request, manifest, tracer))
             return ExaminationOutcome(report, known.built, program, key)
         self._on_build()
         found = examine_manifest(self.command, request, manifest, tracer, self._tell)
         memory.keep(structure, manifest, found.report, found.built, verified=request.prove)
-        memory.program(structure, found.program)
+        memory.program(structure, found.make_program)
         return replace(found, key=key)
 
-    def _trace_again(self, tracer: Tracer) -> HeadProgram | None:
-        """Traces the program of a head whose report is known."""
-        choice, loaded = load_checkpoint(self.request, self.manifest, lambda sentence: None)
-        return tracer(loaded.model, choice).program
+
+def _trace_again(request: Request, manifest: CheckpointManifest, tracer: Tracer) -> HeadProgram | None:
+    """Traces the program of a head whose report is known.
+
+    A function, as a method would tie a checkpoint to itself: a command runs without the search for such cycles.
+    """
+    choice, loaded = load_checkpoint(request, manifest, lambda sentence: None)
+    return tracer(loaded.model, choice).program
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +168,7 @@ class ExaminationOutcome:
 
     report: Report
     built: BuiltFacts
-    program: Callable[[], HeadProgram | None]
+    make_program: Callable[[], HeadProgram | None]
     key: str = ""
     choice: Choice | None = None
     skeleton: PreTrainedModel | None = None

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 class LiveModel:
-    """A model in memory: whatever of it is traced, compared or judged, is so on first use, and is kept here.
+    """A model in memory: traces it, compares it and judges it on first use, and keeps the results.
 
     It stays untouched: mode, hooks, gradients, random state and device. Weights are compared with the checkpoint that
     it was loaded from; `is_run` is false where only they matter, and nothing is traced.
@@ -105,12 +105,13 @@ class LiveModel:
     @cached_property
     def report(self) -> Report:
         """What the model shows, with the status of each weight where its checkpoint is known. Raises UsageError."""
+        own = self.own_report  # refuses a model that can't be traced before its checkpoint is read
         if self.request.loading_info is not None:
             return _build_report(self, _load_of_info(self, self.request.loading_info))
         if isinstance(self.origin, LoadOrigin):
             return _build_report(self, _load_of_origin(self, self.origin))
         gaps = () if self.origin is None else (self.origin,)
-        return replace(self.own_report, not_determined=(*self.own_report.not_determined, *gaps))
+        return replace(own, not_determined=(*own.not_determined, *gaps))
 
     @property
     def config(self) -> dict[str, Any]:
@@ -131,7 +132,7 @@ class LiveModel:
         return with_purpose(built, self.origin.checkpoint.manifest)
 
     @cached_property
-    def held(self) -> Held:
+    def held_parameters(self) -> Held:
         """What the parameters show of their origin.
 
         A whole copy of a sharded model has no numbers, and the loader's marks are on other tensors.
@@ -213,8 +214,9 @@ class _Load:
 def _build_report(live_model: LiveModel, load: _Load) -> Report:
     unwrapped, trace, task, origin = live_model.unwrapped, live_model.trace, live_model.task, load.origin
     names, notes = labels_of(unwrapped.origin, trace, task, live_model.request.labels, unwrapped.scorer)
-    checkpoint, head = facts_in_memory(unwrapped.module), join_head(trace, load.weights)
-    model = live_model_facts(unwrapped, task, names, trace, diff=load.weights, head=head)
+    checkpoint, unloaded = facts_in_memory(unwrapped.module), nothing_loaded(unwrapped.module, trace)
+    # What a load gave lacks the tensors of an adapter, which count as the model's.
+    model = live_model_facts(unwrapped, task, names, trace, diff=unloaded, head=join_head(trace, unloaded))
     if origin is not None:
         manifest = origin.checkpoint.manifest
         checkpoint = replace(checkpoint_facts(manifest), kind=CheckpointKind.MEMORY)
@@ -226,7 +228,7 @@ def _build_report(live_model: LiveModel, load: _Load) -> Report:
         checkpoint=checkpoint,
         model=model,
         weights=load.weights,
-        head=head,
+        head=join_head(trace, load.weights),
         notes=(*load.notes, *(unwrapped.scorer.notes if unwrapped.scorer else ()), *trace.notes, *notes),
         not_determined=(*(origin.checkpoint.manifest.gaps if origin else ()), *trace.not_determined),
         adapter=origin.adapter if origin else None,
@@ -237,7 +239,7 @@ def _load_of_info(live_model: LiveModel, info: Mapping[str, Any]) -> _Load:
     """Reads the statuses that `from_pretrained` reported and the marks that it left. Raises UsageError."""
     from headscope.model.classes.unexpected_keys import describe_unused
 
-    held, prefix = live_model.held, live_model.unwrapped.prefix
+    held, prefix = live_model.held_parameters, live_model.unwrapped.prefix
     given = diff_of_info(
         _parameters_of_origin(live_model), info, frozenset(name.removeprefix(prefix) for name in held.of_adapter)
     )
@@ -264,7 +266,7 @@ def _load_of_origin(live_model: LiveModel, origin: LoadOrigin) -> _Load:
 
     module, prefix, resized = live_model.unwrapped.module, live_model.unwrapped.prefix, live_model.resizable
     same = same_numbers(module, origin, frozenset(live_model.trace.parameters))
-    present = Present(live_model.held, same, resized, marks_count=not origin.was_named, prefix=prefix)
+    present = Present(live_model.held_parameters, same, resized, marks_count=not origin.was_named, prefix=prefix)
     weights = joined(live_model.own_report.weights, origin.given, present)
     sentence = f"compared with {origin.checkpoint.manifest.reference}, which the model was loaded from"
     if not _are_compared(join_head(live_model.trace, weights), weights, same):
@@ -292,7 +294,7 @@ def _are_compared(head: Head, weights: WeightDiff, same: Mapping[str, bool]) -> 
 def _notes_on_gaps(live_model: LiveModel, weights: WeightDiff, resized: frozenset[str]) -> Iterator[str]:
     """Explains why the status of parameters is open."""
     unknown = [item.name for item in weights.parameters if item.status is ParameterStatus.UNKNOWN]
-    empty = [name for name in unknown if name in live_model.held.empty]
+    empty = [name for name in unknown if name in live_model.held_parameters.empty]
     prefix, is_sharded = live_model.unwrapped.prefix, live_model.unwrapped.is_sharded
     beside = [name for name in unknown if not name.startswith(prefix) and name not in empty]
     rows = [name for name in unknown if plain_name(name) in resized and name not in (*empty, *beside)]

@@ -64,6 +64,7 @@ def token_names(module: nn.Module) -> TokenNames:
 
 
 def with_live_padding(trace: HeadTrace, unwrapped: Unwrapped, task: Task) -> HeadTrace:
+    """Adds the effect of padding to the trace, measured on a fresh model of the class."""
     from transformers import PreTrainedModel
 
     from headscope.model.classes.model_request import Choice

@@ -184,8 +184,6 @@ def _live_trial(live_model: LiveModel) -> HeadTrial:
     """Tries the head with the numbers that it has in memory."""
     from headscope.examination.evidence.head_trial import try_head
 
-    if live_model.program is None:
-        return HeadTrial(why_not="the head path is not known")
     held, model = _live_tensors(live_model), live_model.own_report.model
     lost = [name for name in live_model.program.tensors if name not in held]
     found = try_head(

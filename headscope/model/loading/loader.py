@@ -22,6 +22,7 @@ from headscope.facts import (
     WeightDiff,
     WeightsFormat,
 )
+from headscope.facts.stored.checkpoint import own_config
 from headscope.facts.stored.weights import in_layer_order, modern_name
 from headscope.model.classes.defaults import diagnose_by_building
 from headscope.model.classes.model_request import Choice
@@ -82,7 +83,7 @@ def _load_plain(choice: Choice, manifest: CheckpointManifest) -> Loaded:
         if isinstance(err.__cause__, ImportError):
             raise
         # The loader's error may come from config.json alone: then the fields at fault make a better message.
-        more = diagnose_by_building(choice.cls, choice.config, manifest.config)
+        more = diagnose_by_building(choice.cls, choice.config, own_config(manifest.config))
         if not more:
             raise
         reason = type(err.__cause__).__name__ + ": " + str(err.__cause__).partition("\n")[0]
