@@ -10,7 +10,8 @@ from template_fitting import Unfit, changes_between
 from headscope.checkpoints.contents.tokenizer_file import FirstToken
 from headscope.examination.base.request import Request
 from headscope.examination.base.tracing import Traced, trace_checkpoint
-from headscope.examination.checkpoint.examining import examine_manifest, without_measures
+from headscope.examination.checkpoint.building import examine_manifest
+from headscope.examination.checkpoint.examining import without_measures
 from headscope.examination.checkpoint.structure import Remembered
 from headscope.examination.checkpoint.templates import Symbols, changed, filled
 from headscope.facts import CheckpointManifest

@@ -304,7 +304,7 @@ def _scores_on_hidden_states(task: ProofTask, old: _Side, new: _Side) -> Iterato
 def _trace_with_other_sizes(side: _Side, sizes: Sequence[Any]) -> HeadProgram | None:
     """Traces the head on a batch that has none of `sizes`, which are numbers of the configuration."""
     from headscope.examination.base.tracing import trace_checkpoint
-    from headscope.examination.checkpoint.examining import examine_manifest
+    from headscope.examination.checkpoint.building import examine_manifest
 
     config = {**side.checkpoint.manifest.config, "sizes_to_avoid": list(sizes)}
     manifest = replace(side.checkpoint.manifest, config=config)

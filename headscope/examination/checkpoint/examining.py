@@ -3,37 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
-from headscope.examination.base.assembly import assemble, without_head
+from headscope.examination.base.assembly import without_head
 from headscope.examination.base.cache import key_of, open_cache
-from headscope.examination.base.configuration import built_facts, with_purpose, with_tables
-from headscope.examination.base.diagnosis import diagnose
 from headscope.examination.base.reading import loadable, own_first_token, read_checkpoint
 from headscope.examination.base.request import Progress, Request
 from headscope.examination.base.token_rows import tokens_of
-from headscope.examination.base.tracing import Traced, trace_checkpoint
-from headscope.examination.checkpoint.loading import choose_class, load_checkpoint
 from headscope.examination.checkpoint.memory import Memory
 from headscope.examination.checkpoint.shipped_structures import with_version
-from headscope.examination.checkpoint.stored_tensors import StoredFiles, open_stored_files
-from headscope.examination.checkpoint.structure import renewed, structure_of
+from headscope.examination.checkpoint.structure import ExaminationOutcome, renewed, structure_of
 from headscope.facts import CheckpointManifest, Report, Verification
-from headscope.facts.heads.head import classifier_weight
 from headscope.facts.results.check import BuiltFacts
-from headscope.facts.results.health import InitialSpread
 from headscope.facts.stored.location import Location
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from headscope.checkpoints.contents.tokenizer_file import FirstToken
+    from headscope.examination.checkpoint.stored_tensors import StoredFiles
     from headscope.model.classes.model_request import Choice
     from headscope.trace import HeadProgram
-
-Tracer = Callable[["PreTrainedModel", "Choice"], Traced]
 
 
 class Checkpoint:
@@ -73,6 +65,8 @@ class Checkpoint:
     @cached_property
     def stored_files(self) -> tuple[StoredFiles, ...]:
         """Places with its weights, opened; none for a snapshot. Raises a HeadscopeError if one can't be reached."""
+        from headscope.examination.checkpoint.stored_tensors import open_stored_files
+
         return tuple(open_stored_files(self.request, self.manifest))
 
     def release(self) -> None:
@@ -109,6 +103,8 @@ class Checkpoint:
         """The class and the configuration as which it is examined."""
         if self._outcome_of_examination.choice is not None:
             return self._outcome_of_examination.choice
+        from headscope.examination.checkpoint.loading import choose_class
+
         # The head that an adapter stores can have another class count than the configuration of its base model.
         is_given = self.report.adapter is None or self.request.labels
         count = self.request.num_labels if is_given else self.report.model.num_labels
@@ -130,11 +126,9 @@ class Checkpoint:
 
     def _known_or_new(self) -> ExaminationOutcome:
         request, manifest, memory, first = self.request, self.manifest, self._memory, self._first_token
-        tracer = partial(trace_checkpoint, own=first, prove=request.prove)
         # With code of the repository, a report also depends on files that no key names.
         if request.runs_code or not memory.is_open:
-            self._on_build()
-            return examine_manifest(self.command, request, manifest, tracer, self._tell)
+            return self._build_and_trace()
         rows = tokens_of(request, manifest)
         options = (request.num_labels, request.labels, request.task, request.model_class, request.reference)
         key = key_of(manifest, *options, first, rows) if memory.cache.is_open else ""
@@ -144,34 +138,30 @@ class Checkpoint:
         known = known or (memory.shipped(request, manifest, first) if is_known else None)
         if known is not None:
             report = with_version(renewed(known, structure, manifest, self.command, verified=request.prove))
-            program = partial(memory.program, structure, partial(_trace_again, request, manifest, tracer))
+            program = partial(memory.program, structure, partial(_trace_again, request, manifest, first))
             return ExaminationOutcome(report, known.built, program, key)
-        self._on_build()
-        found = examine_manifest(self.command, request, manifest, tracer, self._tell)
+        found = self._build_and_trace()
         memory.keep(structure, manifest, found.report, found.built, verified=request.prove)
         memory.program(structure, found.make_program)
         return replace(found, key=key)
 
+    def _build_and_trace(self) -> ExaminationOutcome:
+        # Imported here: a known report needs no class, no loader and no trace.
+        from headscope.examination.checkpoint.building import examine_manifest, tracer_of
 
-def _trace_again(request: Request, manifest: CheckpointManifest, tracer: Tracer) -> HeadProgram | None:
+        self._on_build()
+        tracer = tracer_of(self.request, self._first_token)
+        return examine_manifest(self.command, self.request, self.manifest, tracer, self._tell)
+
+
+def _trace_again(request: Request, manifest: CheckpointManifest, first: FirstToken | None) -> HeadProgram | None:
     """Traces the program of a head whose report is known.
 
     A function, as a method would tie a checkpoint to itself: a command runs without the search for such cycles.
     """
-    choice, loaded = load_checkpoint(request, manifest, lambda sentence: None)
-    return tracer(loaded.model, choice).program
+    from headscope.examination.checkpoint.building import program_of, tracer_of
 
-
-@dataclass(frozen=True, slots=True)
-class ExaminationOutcome:
-    """What an examination came to; it has neither choice nor skeleton where the report was known."""
-
-    report: Report
-    built: BuiltFacts
-    make_program: Callable[[], HeadProgram | None]
-    key: str = ""
-    choice: Choice | None = None
-    skeleton: PreTrainedModel | None = None
+    return program_of(request, manifest, tracer_of(request, first))
 
 
 def examine(
@@ -201,28 +191,7 @@ def examine_weights(request: Request, progress: Progress | None) -> Report:
     memory = Memory(open_cache(request.cache))
     known = None if request.runs_code else memory.shipped(request, manifest, None)
     if known is None or known.report.notes or known.report.not_determined:  # some may be those of the trace
+        from headscope.examination.checkpoint.building import examine_manifest
+
         return examine_manifest("diff-weights", request, manifest, None, progress).report
     return with_version(without_head(replace(known.report, command="diff-weights")))
-
-
-def examine_manifest(
-    command: str, request: Request, manifest: CheckpointManifest, tracer: Tracer | None, progress: Progress | None
-) -> ExaminationOutcome:
-    """Examines a checkpoint that was read; leaves the head out if there is no `tracer`."""
-    tell = progress or (lambda sentence: None)
-    tell("importing torch and transformers")
-    choice, loaded = load_checkpoint(request, manifest, tell)
-    tell("tracing the head")
-    traced = tracer(loaded.model, choice) if tracer else Traced(None)
-    report = assemble(command, manifest, choice, loaded, traced, diagnose(choice, manifest, loaded.diff, request.take))
-    built = with_purpose(built_facts(choice.config), manifest, is_reranker=bool(choice.rows))
-    built = with_tables(replace(built, initial=_spread_of_fresh_classifier(loaded.model, report, built)), loaded.model)
-    return ExaminationOutcome(report, built, lambda: traced.program, choice=choice, skeleton=loaded.model)
-
-
-def _spread_of_fresh_classifier(skeleton: PreTrainedModel, report: Report, built: BuiltFacts) -> InitialSpread | None:
-    """Measures the numbers that the class puts into a fresh classifier."""
-    from headscope.model.tensors.initialization import initial_spread
-
-    weight = classifier_weight(report.head) if report.head else None
-    return None if weight is None else initial_spread(skeleton, weight.name, built.initializer_range)

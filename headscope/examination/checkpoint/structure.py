@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headscope.examination.base.assembly import checkpoint_facts
 from headscope.examination.base.cache import key_of, versions_key
@@ -20,6 +20,12 @@ from headscope.examination.base.request import Request
 from headscope.facts import CheckpointManifest, Report
 from headscope.facts.results.check import BuiltFacts
 from headscope.model.classes.labels import are_placeholders
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from headscope.model.classes.model_request import Choice
+    from headscope.trace import HeadProgram
 
 # A class (Inkling2) reads whether a version is written, none reads which.
 _VERSION, _NAME = "transformers_version", "_name_or_path"
@@ -36,6 +42,18 @@ class Remembered:
     built: BuiltFacts
     verified: bool
     owner: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ExaminationOutcome:
+    """What an examination came to; it has neither choice nor skeleton where the report was known."""
+
+    report: Report
+    built: BuiltFacts
+    make_program: Callable[[], HeadProgram | None]
+    key: str = ""
+    choice: Choice | None = None
+    skeleton: PreTrainedModel | None = None
 
 
 @dataclass(frozen=True, slots=True)
