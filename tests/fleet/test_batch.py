@@ -9,7 +9,7 @@ from headers_only import checkpoint_of, write
 
 import headscope
 from headscope.errors import UsageError
-from headscope.examination.checkpoint import examining as checkpoint, memory
+from headscope.examination.checkpoint import building, memory
 from headscope.facts.results.scan import columns
 
 SNAPSHOTS = ("bert-base-uncased", "gpt2", "roberta-base")
@@ -41,8 +41,8 @@ def test_the_second_batch_of_one_structure_is_not_examined_again(
         (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
         folders.append(str(folder))
     loads: list[object] = []
-    whole = checkpoint.load_checkpoint
-    monkeypatch.setattr(checkpoint, "load_checkpoint", lambda *given: loads.append(given) or whole(*given))
+    whole = building.load_checkpoint
+    monkeypatch.setattr(building, "load_checkpoint", lambda *given: loads.append(given) or whole(*given))
     for at in range(0, 6, 3):
         found = headscope.scan_batch({"reference": folders[at : at + 3]}, offline=True)
         assert found["class"] == ["BertForSequenceClassification"] * 3
