@@ -150,10 +150,10 @@ def test_a_trial_says_what_the_numbers_of_a_head_can_answer(name: str) -> None:
 def test_a_nearly_winning_bias_is_beaten_by_an_input_that_no_random_one_comes_near() -> None:
     given = CASES["one bias nearly wins"][0]
     dense, bias, weight, shift = given.values()
-    drawn = torch.randn(10_000, SIZE, generator=torch.Generator().manual_seed(1))
+    drawn = torch.randn(10_000, SIZE, generator=torch.Generator().manual_seed(0))
     for size in (1, 30):
         random = torch.tanh(size * drawn @ dense.T + bias) @ weight.T + shift
-        assert int((random.argmax(1) != 1).sum()) < 10  # of 10,000
+        assert set(random.argmax(1).tolist()) == {1}
     best = torch.tanh(torch.linalg.solve(dense, (weight[0] - weight[1]).sign() * 9 - bias) @ dense.T + bias)
     assert int((best @ weight.T + shift).argmax()) != 1
 
