@@ -15,8 +15,12 @@ OUTPUT = "Output"
 
 def model_argument(more: str, *, complete: Callable[..., list[str]] = complete_checkpoint) -> Any:
     """Makes the argument MODEL; `more` names the kinds of reference that only some commands take."""
-    kinds = f"A Hub ID, id@revision, hf:// URI, Hub URL, folder, {more}."
-    return typer.Argument(metavar="MODEL", help=kinds, show_default=False, autocompletion=complete)
+    return models_argument(f"A Hub ID, id@revision, hf:// URI, Hub URL, folder, {more}.", complete=complete)
+
+
+def models_argument(help: str, *, complete: Callable[..., list[str]] = complete_checkpoint) -> Any:
+    """Makes the argument MODEL of a command that takes several."""
+    return typer.Argument(metavar="MODEL", help=help, show_default=False, autocompletion=complete)
 
 
 Model = Annotated[

@@ -4,13 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
-import typer
-
 from headscope.api.arguments.gate import CheckpointGate, PredictOptions, ProfileOption, RuleOptions
 from headscope.api.arguments.option import Option, Writes
-from headscope.cli.completion import complete_checkpoint
 from headscope.cli.failure import report_failure
-from headscope.cli.options import Json, OutputFile, Quiet, details_option, format_option
+from headscope.cli.options import Json, OutputFile, Quiet, details_option, format_option, models_argument
 from headscope.cli.output import write_file, write_screen, write_stderr, write_text
 from headscope.cli.progress import telling_progress
 from headscope.errors import ExitCode, HeadscopeError, UsageError
@@ -67,12 +64,7 @@ def check_command(  # noqa: PLR0917  Typer passes every option by name
     written: Written,
     models: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="MODEL",
-            help="Models, as for inspect (default: those in pyproject.toml).",
-            show_default=False,
-            autocompletion=complete_checkpoint,
-        ),
+        models_argument("Models, as for inspect (default: those in pyproject.toml)."),
     ] = None,
 ) -> int:
     """Gate a pipeline: findings with remedies, and an exit code (1 failed, 3 not determined)."""

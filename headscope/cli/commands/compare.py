@@ -2,12 +2,10 @@
 
 from typing import Annotated
 
-import typer
-
 from headscope.api.arguments.checkpoint import ValueComparison
 from headscope.api.arguments.option import Option
 from headscope.cli.completion import complete_model
-from headscope.cli.options import Output, details_option
+from headscope.cli.options import Output, details_option, models_argument
 from headscope.cli.output import write_report
 from headscope.cli.progress import telling_progress
 from headscope.errors import ExitCode
@@ -16,11 +14,8 @@ from headscope.errors import ExitCode
 def compare_command(
     models: Annotated[
         list[str],
-        typer.Argument(
-            metavar="MODEL",
-            help="Two or more models, as for inspect, or a checkpoint and its GGUF or ONNX exports.",
-            show_default=False,
-            autocompletion=complete_model,
+        models_argument(
+            "Two or more models, as for inspect, or a checkpoint and its GGUF or ONNX exports.", complete=complete_model
         ),
     ],
     options: ValueComparison,

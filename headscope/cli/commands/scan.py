@@ -11,13 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from headscope.api.arguments.gate import ScanOptions
 from headscope.api.arguments.option import Option, Writes
 from headscope.cli.commands.check import exit_code_of
-from headscope.cli.completion import complete_checkpoint
-from headscope.cli.options import OUTPUT, FormatName, Json, Quiet
+from headscope.cli.options import OUTPUT, FormatName, Json, Quiet, models_argument
 from headscope.cli.output import print_screen, signed_text, tell_written, write_file, write_stderr, write_stdout
 from headscope.cli.progress import ended_by_signals, is_watched
 from headscope.errors import ExitCode, UsageError
@@ -124,12 +121,7 @@ def scan_command(
     ] = "local",
     models: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="MODEL",
-            help="Checkpoints, each as for inspect.",
-            show_default=False,
-            autocompletion=complete_checkpoint,
-        ),
+        models_argument("Checkpoints, each as for inspect."),
     ] = None,
 ) -> int:
     """Examine many checkpoints and write a table with one row for each."""
