@@ -201,10 +201,10 @@ def _with_value_head(request: Request, manifest: CheckpointManifest, files: File
     from headscope.checkpoints.contents.weights import with_weight_file
     from headscope.checkpoints.score_heads import VALUE_HEAD_FILES
 
-    place = request.location if request.adapter is None else Location(request.adapter)
-    if manifest.kind not in (CheckpointKind.LOCAL, CheckpointKind.ADAPTER) or not Path(place.reference).is_dir():
-        return manifest
-    sidecar = files if files is not None and request.adapter is None else open_sidecar(place)
+    sidecar = files
+    if manifest.kind is CheckpointKind.ADAPTER:
+        place = request.location if request.adapter is None else Location(request.adapter)
+        sidecar = open_sidecar(place) if Path(place.reference).is_dir() else None
     name = next((name for name in VALUE_HEAD_FILES if sidecar is not None and sidecar.has(name)), "")
     if sidecar is None or not name or any(file.name == name for file in manifest.files):
         return manifest

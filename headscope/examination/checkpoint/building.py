@@ -57,7 +57,7 @@ def tracer_of(request: Request, first: FirstToken | None) -> Tracer:
     return partial(trace_checkpoint, own=first, prove=request.prove)
 
 
-def program_of(request: Request, manifest: CheckpointManifest, tracer: Tracer) -> HeadProgram | None:
+def program_of(request: Request, manifest: CheckpointManifest, first: FirstToken | None) -> HeadProgram | None:
     """Traces the program of a head, whose report may be known; None if its path isn't known."""
     choice, loaded = load_checkpoint(request, manifest, lambda sentence: None)
-    return tracer(loaded.model, choice).program
+    return tracer_of(request, first)(loaded.model, choice).program

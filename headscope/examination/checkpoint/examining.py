@@ -54,17 +54,17 @@ class Checkpoint:
 
     @cached_property
     def manifest(self) -> CheckpointManifest:
-        """What the files say: the configuration, and the headers of all tensors. Raises a HeadscopeError."""
+        """Reads what the files say: the configuration, and the headers of all tensors. Raises a HeadscopeError."""
         return read_checkpoint(self.request, self._tell, takes_class=self._takes_class)
 
     @cached_property
     def location(self) -> Location:
-        """Where `from_pretrained` loads it from: a folder or a Hub ID, at the examined commit."""
+        """Gives where `from_pretrained` loads it from: a folder or a Hub ID, at the examined commit."""
         return loadable(self.request, self.manifest)
 
     @cached_property
     def stored_files(self) -> tuple[StoredFiles, ...]:
-        """Places with its weights, opened; none for a snapshot. Raises a HeadscopeError if one can't be reached."""
+        """Opens the places with its weights; none for a snapshot. Raises a HeadscopeError if one can't be reached."""
         from headscope.examination.checkpoint.stored_tensors import open_stored_files
 
         return tuple(open_stored_files(self.request, self.manifest))
@@ -80,27 +80,27 @@ class Checkpoint:
 
     @property
     def report(self) -> Report:
-        """What an examination shows. Raises a HeadscopeError if there can be none."""
+        """Examines it: builds and traces it, or takes a known report. Raises a HeadscopeError if there can be none."""
         return self._outcome_of_examination.report
 
     @property
     def built(self) -> BuiltFacts:
-        """Facts of the configuration as its class reads it."""
+        """Gives the facts of the configuration as its class reads it."""
         return self._outcome_of_examination.built
 
     @property
     def key(self) -> str:
-        """What the cache knows the report by; "" if it isn't cached."""
+        """Gives what the cache knows the report by; "" if it isn't cached."""
         return self._outcome_of_examination.key
 
     @property
     def skeleton(self) -> PreTrainedModel | None:
-        """The model on the meta device; None where the report was known."""
+        """Gives the model on the meta device; None where the report was known."""
         return self._outcome_of_examination.skeleton
 
     @cached_property
     def choice(self) -> Choice:
-        """The class and the configuration as which it is examined."""
+        """Chooses the class and the configuration as which it is examined."""
         if self._outcome_of_examination.choice is not None:
             return self._outcome_of_examination.choice
         from headscope.examination.checkpoint.loading import choose_class
@@ -112,7 +112,7 @@ class Checkpoint:
 
     @cached_property
     def program(self) -> HeadProgram | None:
-        """What runs the head again, traced first where only the report was known; None if its path isn't known."""
+        """Gives what runs the head again, traced first where only the report was known; None without a known path."""
         return self._outcome_of_examination.make_program()
 
     @cached_property
@@ -159,9 +159,9 @@ def _trace_again(request: Request, manifest: CheckpointManifest, first: FirstTok
 
     A function, as a method would tie a checkpoint to itself: a command runs without the search for such cycles.
     """
-    from headscope.examination.checkpoint.building import program_of, tracer_of
+    from headscope.examination.checkpoint.building import program_of
 
-    return program_of(request, manifest, tracer_of(request, first))
+    return program_of(request, manifest, first)
 
 
 def examine(

@@ -63,12 +63,12 @@ class LiveModel:
 
     @cached_property
     def unwrapped(self) -> Unwrapped:
-        """The model without its wrappers. Raises UsageError or Unsupported for what can't be examined."""
+        """Takes the model out of its wrappers. Raises UsageError or Unsupported for what can't be examined."""
         return unwrap(self._module)
 
     @cached_property
     def task(self) -> Task:
-        """The task that the caller names, or that of the model's class."""
+        """Gives the task that the caller names, or that of the model's class."""
         return task_of(self.unwrapped.origin, self.request.task)
 
     @cached_property
@@ -78,7 +78,7 @@ class LiveModel:
 
     @cached_property
     def trace(self) -> HeadTrace:
-        """The head as it ran, with the effect of padding if a proof is wanted. Raises Unsupported if it can't run."""
+        """Traces the head, with the effect of padding if a proof is wanted. Raises Unsupported if it can't run."""
         if not self._is_run:
             return trace_without_run(self.unwrapped.module)
         trace = self._traced_head.trace
@@ -86,17 +86,31 @@ class LiveModel:
 
     @property
     def program(self) -> HeadProgram:
-        """What runs the head again."""
+        """Gives what runs the head again."""
         return self._traced_head.program
 
     @cached_property
     def own_report(self) -> Report:
-        """What the model shows without its checkpoint: no weight has a status."""
-        return _build_report(self, _Load(nothing_loaded(self.unwrapped.module, self.trace)))
+        """Reports what the model shows without its checkpoint: no weight has a status."""
+        inner, scorer, trace = self.unwrapped.module, self.unwrapped.scorer, self.trace
+        names, notes = labels_of(self.unwrapped.origin, trace, self.task, self.request.labels, scorer)
+        weights = nothing_loaded(inner, trace)
+        head = join_head(trace, weights)
+        return Report(
+            tool_version=tool_version(),
+            command="inspect",
+            environment=environment(),
+            checkpoint=facts_in_memory(inner),
+            model=live_model_facts(self.unwrapped, self.task, names, trace, diff=weights, head=head),
+            weights=weights,
+            head=head,
+            notes=(*(scorer.notes if scorer else ()), *trace.notes, *notes),
+            not_determined=trace.not_determined,
+        )
 
     @cached_property
     def origin(self) -> LoadOrigin | Gap | None:
-        """The checkpoint that it was loaded from, or why that isn't known; None for none, and with `loading_info`."""
+        """Finds the checkpoint that it was loaded from, or why none is known; None for none, and with `loading_info`."""
         wanted = self.request
         if wanted.loading_info is not None:
             return None
@@ -104,24 +118,24 @@ class LiveModel:
 
     @cached_property
     def report(self) -> Report:
-        """What the model shows, with the status of each weight where its checkpoint is known. Raises UsageError."""
+        """Adds the status of each weight, where the checkpoint is known, to `own_report`. Raises UsageError."""
         own = self.own_report  # refuses a model that can't be traced before its checkpoint is read
         if self.request.loading_info is not None:
-            return _build_report(self, _load_of_info(self, self.request.loading_info))
+            return _with_load(own, _load_of_info(self, self.request.loading_info))
         if isinstance(self.origin, LoadOrigin):
-            return _build_report(self, _load_of_origin(self, self.origin))
+            return _with_load(own, _load_of_origin(self, self.origin))
         gaps = () if self.origin is None else (self.origin,)
         return replace(own, not_determined=(*own.not_determined, *gaps))
 
     @property
     def config(self) -> dict[str, Any]:
-        """The model's own configuration as plain values; {} for a module without one."""
+        """Gives the model's own configuration as plain values; {} for a module without one."""
         written = getattr(getattr(self.unwrapped.origin, "config", None), "to_dict", None)
         return dict(written()) if callable(written) else {}
 
     @cached_property
     def built(self) -> BuiltFacts:
-        """Facts of the model's own configuration; only the purpose is read from the checkpoint.
+        """Reads the model's own configuration; only the purpose is read from the checkpoint.
 
         A library that makes scores itself decides what a checkpoint is for.
         """
@@ -133,7 +147,7 @@ class LiveModel:
 
     @cached_property
     def held_parameters(self) -> Held:
-        """What the parameters show of their origin.
+        """Reads what the parameters show of their origin.
 
         A whole copy of a sharded model has no numbers, and the loader's marks are on other tensors.
         """
@@ -144,12 +158,12 @@ class LiveModel:
 
     @cached_property
     def resizable(self) -> frozenset[str]:
-        """The embeddings, whose rows may have been added after the load."""
+        """Names the embeddings, whose rows may have been added after the load."""
         return embeddings_of(self.unwrapped.module, self.unwrapped.origin)
 
     @property
     def resized(self) -> tuple[str, ...]:
-        """The embeddings whose number of rows differs from the checkpoint's."""
+        """Names the embeddings whose number of rows differs from the checkpoint's."""
         numbered = {
             name for name, item in self.unwrapped.module.named_parameters(remove_duplicate=False) if not item.is_meta
         }
@@ -158,7 +172,7 @@ class LiveModel:
 
     @property
     def health(self) -> HeadHealth:
-        """Whether the classifier's numbers were ever trained."""
+        """Judges whether the classifier's numbers were ever trained."""
         from headscope.examination.evidence.health import health_of_module
         from headscope.facts.heads.head import classifier_weight
 
@@ -207,31 +221,23 @@ class _Load:
     """What a load gave the parameters that a model holds, sentences on that, and the checkpoint, if one was read."""
 
     weights: WeightDiff
-    notes: tuple[str, ...] = ()
+    head: Head
+    notes: tuple[str, ...]
     origin: LoadOrigin | None = None
 
 
-def _build_report(live_model: LiveModel, load: _Load) -> Report:
-    unwrapped, trace, task, origin = live_model.unwrapped, live_model.trace, live_model.task, load.origin
-    names, notes = labels_of(unwrapped.origin, trace, task, live_model.request.labels, unwrapped.scorer)
-    checkpoint, unloaded = facts_in_memory(unwrapped.module), nothing_loaded(unwrapped.module, trace)
-    # What a load gave lacks the tensors of an adapter, which count as the model's.
-    model = live_model_facts(unwrapped, task, names, trace, diff=unloaded, head=join_head(trace, unloaded))
-    if origin is not None:
-        manifest = origin.checkpoint.manifest
-        checkpoint = replace(checkpoint_facts(manifest), kind=CheckpointKind.MEMORY)
-        model = with_saved_class(model, manifest)
-    return Report(
-        tool_version=tool_version(),
-        command="inspect",
-        environment=environment(),
-        checkpoint=checkpoint,
-        model=model,
-        weights=load.weights,
-        head=join_head(trace, load.weights),
-        notes=(*load.notes, *(unwrapped.scorer.notes if unwrapped.scorer else ()), *trace.notes, *notes),
-        not_determined=(*(origin.checkpoint.manifest.gaps if origin else ()), *trace.not_determined),
-        adapter=origin.adapter if origin else None,
+def _with_load(own: Report, load: _Load) -> Report:
+    """Adds what a load gave to what a model shows without it; the counts of parameters are those of the model."""
+    report = replace(own, weights=load.weights, head=load.head, notes=(*load.notes, *own.notes))
+    if load.origin is None:
+        return report
+    manifest = load.origin.checkpoint.manifest
+    return replace(
+        report,
+        checkpoint=replace(checkpoint_facts(manifest), kind=CheckpointKind.MEMORY),
+        model=with_saved_class(own.model, manifest),
+        not_determined=(*manifest.gaps, *own.not_determined),
+        adapter=load.origin.adapter,
     )
 
 
@@ -247,7 +253,8 @@ def _load_of_info(live_model: LiveModel, info: Mapping[str, Any]) -> _Load:
     given = replace(given, unused_groups=describe_unused(origin, given.unused) if is_of_transformers(origin) else ())
     present = Present(held, {}, frozenset(), marks_count=True, prefix=prefix)
     weights = joined(live_model.own_report.weights, prefixed(given, prefix), present)
-    return _Load(weights, tuple(_notes_on_gaps(live_model, weights, frozenset())))
+    notes = _notes_on_gaps(live_model, weights, frozenset())
+    return _Load(weights, join_head(live_model.trace, weights), tuple(notes))
 
 
 def _parameters_of_origin(live_model: LiveModel) -> tuple[ParameterOrigin, ...]:
@@ -268,8 +275,9 @@ def _load_of_origin(live_model: LiveModel, origin: LoadOrigin) -> _Load:
     same = same_numbers(module, origin, frozenset(live_model.trace.parameters))
     present = Present(live_model.held_parameters, same, resized, marks_count=not origin.was_named, prefix=prefix)
     weights = joined(live_model.own_report.weights, origin.given, present)
+    head = join_head(live_model.trace, weights)
     sentence = f"compared with {origin.checkpoint.manifest.reference}, which the model was loaded from"
-    if not _are_compared(join_head(live_model.trace, weights), weights, same):
+    if not _are_compared(head, weights, same):
         sentence += ": the statuses describe that load, not the current values"
     raised = ("shapes differ: the load did not take these tensors from the checkpoint",)
     notes = (
@@ -278,7 +286,7 @@ def _load_of_origin(live_model: LiveModel, origin: LoadOrigin) -> _Load:
         *_notes_on_gaps(live_model, weights, resized),
         *origin.notes,
     )
-    return _Load(weights, notes, origin)
+    return _Load(weights, head, notes, origin)
 
 
 def _are_compared(head: Head, weights: WeightDiff, same: Mapping[str, bool]) -> bool:

@@ -105,14 +105,12 @@ def _compare_with_origin(subject: Subject, live_model: LiveModel, origin: LoadOr
 
 def _training_facts(live_model: LiveModel, optimizer: Any) -> LiveFacts:
     """Finds the parameters of the head that training will leave as they are."""
-    from headscope.model.tensors.held import held_by
-
-    module, report = live_model.unwrapped.module, live_model.own_report
+    report = live_model.own_report
     live = [item.name for item in report.head.parameters if item.live] if report.head else []
     held = live_model.unwrapped.held
     trained = {name for name in live if name in held and held[name].requires_grad}
     frozen = tuple(name for name in live if name in held and name not in trained and not _is_adapted(name, trained))
-    to_save = _modules_to_save(live_model, frozen) if held_by(module).of_adapter else ()
+    to_save = _modules_to_save(live_model, frozen) if live_model.held_parameters.of_adapter else ()
     if optimizer is None:
         return LiveFacts(frozen, modules_to_save=to_save)
     # By identity: an optimizer has no names of parameters.
