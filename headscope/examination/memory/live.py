@@ -110,7 +110,7 @@ class LiveModel:
 
     @cached_property
     def origin(self) -> LoadOrigin | Gap | None:
-        """Finds the checkpoint that it was loaded from, or why none is known; None for none, and with `loading_info`."""
+        """Finds the checkpoint of its load, or why none is known; None without one, and with `loading_info`."""
         wanted = self.request
         if wanted.loading_info is not None:
             return None
