@@ -37,8 +37,8 @@ import transformers
 from torch import nn
 
 import headscope
-from headscope.facts.probing.result import HeadLayout, ProbeResult
-from headscope.render.probing.code import probe_code
+from headscope.slices.probe.facts.result import HeadLayout, ProbeResult
+from headscope.slices.probe.screen.code import probe_code
 
 Row = tuple[str, str]
 REGIMES = ("head", "last-layers", "all", "head-then-all", "all-groups")

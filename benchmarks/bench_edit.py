@@ -31,7 +31,7 @@ for name in sorted(os.listdir(source)):
 """
 _EDIT = """
 import shutil, sys
-from headscope.cli.app import main
+from headscope.shell.app import main
 source, out, *options = sys.argv[1:]
 shutil.rmtree(out, ignore_errors=True)
 sys.exit(main(["edit", source, "-o", out, "--add", "new=mean", "-q", *options]))

@@ -11,7 +11,7 @@ from benchmarks.timing import PYTHON, WORK, Command, measure, python
 ROUNDS = 5
 _TEXTS = 60
 _NAME = "distilbert-base-uncased-finetuned-sst-2-english"
-_MAIN = "import sys; from headscope.cli.app import main\ntry: main(sys.argv[1:])\nexcept SystemExit: pass"
+_MAIN = "import sys; from headscope.shell.app import main\ntry: main(sys.argv[1:])\nexcept SystemExit: pass"
 _SAVE = """
 import sys
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -24,7 +24,7 @@ BertForSequenceClassification(BertConfig(vocab_size=1000, num_labels=3)).save_pr
 _ENGINE = """
 import sys
 from pathlib import Path
-from headscope.serving.running.process import ask_engine
+from headscope.shared.serving.running.process import ask_engine
 texts = [(line,) for line in Path(sys.argv[2]).read_text().splitlines()]
 assert ask_engine("transformers-pipeline", Path(sys.argv[1]), texts, raw=True, python=None).items
 """

@@ -9,9 +9,9 @@ from pathlib import Path
 from benchmarks.checkpoints import bert_base
 from benchmarks.goals import Goal, print_results, run_alone, slowdown
 from benchmarks.timing import PYTHON, WORK, Command, measure, module, python
-from headscope.checkpoints.reading import read_manifest
-from headscope.checkpoints.snapshot import bundled_snapshots
-from headscope.facts.stored.location import HubOptions, Location
+from headscope.core.checkpoints.reading import read_manifest
+from headscope.core.checkpoints.snapshot import bundled_snapshots
+from headscope.core.facts.stored.location import HubOptions, Location
 
 ROUNDS = 5
 _BARE = "bare import"

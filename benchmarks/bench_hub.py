@@ -23,8 +23,8 @@ TELEMETRY = "/api/agent-harnesses"
 OURS = """
 import sys, time
 begun = time.perf_counter()
-from headscope.checkpoints.reading import read_manifest
-from headscope.facts.stored.location import Location
+from headscope.core.checkpoints.reading import read_manifest
+from headscope.core.facts.stored.location import Location
 manifest = read_manifest(Location(sys.argv[1]))
 print(len(manifest.tensors), time.perf_counter() - begun)
 """

@@ -11,10 +11,10 @@ from pathlib import Path
 from benchmarks.checkpoints import bert_base
 from benchmarks.goals import Goal, Ratio, memory_growth, print_results, run_alone
 from benchmarks.timing import headscope, measure
-from headscope.examination.base.request import Request
-from headscope.examination.checkpoint.examining import examine
-from headscope.examination.evidence.base_numbers import read_base_numbers
-from headscope.facts.stored.location import Location
+from headscope.checks.evidence.base_numbers import read_base_numbers
+from headscope.core.facts.stored.location import Location
+from headscope.core.source.checkpoint import examine
+from headscope.core.source.request import Request
 
 ROUNDS = 7
 _BLOCK = 4 << 20

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np, torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
-from headscope.probing.hidden.features import Reader, _batch_rows, extract_features, token_lengths
+from headscope.slices.probe.hidden.features import Reader, _batch_rows, extract_features, token_lengths
 
 def reader(layers, size, inner_size):
     torch.manual_seed(0)

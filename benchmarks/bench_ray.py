@@ -17,9 +17,9 @@ _PRIORITY = "RAY_worker_niceness"
 _SCAN = """
 import sys
 from pathlib import Path
-from headscope.api.many.scanning import run_scan
-from headscope.fleet.table_scan import ScanOutput
-from headscope.fleet.target import ScanSources
+from headscope.slices.fleet.scanning import run_scan
+from headscope.slices.fleet.table_scan import ScanOutput
+from headscope.slices.fleet.target import ScanSources
 
 executor, folder, output, workers = sys.argv[1:]
 Path(output).unlink(missing_ok=True)
@@ -54,7 +54,7 @@ def _scan(executor: str, folder: Path, place: Path) -> Command:
 
 def _snapshots(folder: Path) -> Path:
     """Copies of the bundled snapshots: a few structures, each many times."""
-    bundled = sorted((ROOT / "headscope" / "checkpoints" / "bundled").glob("*.json"))
+    bundled = sorted((ROOT / "headscope" / "core" / "checkpoints" / "bundled").glob("*.json"))
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for number in range(_CHECKPOINTS):

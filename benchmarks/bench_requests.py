@@ -21,12 +21,12 @@ _MOST = {"one file": 3, "one file, from a listing": 2}
 _TELEMETRY = "/api/agent-harnesses"
 _LISTED = """
 import sys
-from headscope.fleet.hub_listing import listed_models
-from headscope.examination.checkpoint.examining import examine
-from headscope.examination.evidence.gathering import gather
-from headscope.examination.base.request import Request
+from headscope.slices.fleet.hub.listing import listed_models
+from headscope.core.source.checkpoint import examine
+from headscope.checks.evidence.gathering import gather
+from headscope.core.source.request import Request
 from headscope.facts import Profile
-from headscope.facts.stored.location import HubOptions
+from headscope.core.facts.stored.location import HubOptions
 for model in listed_models(HubOptions(), search="someone/model"):
     request = Request(model.location())
     checkpoint = examine(sys.argv[1], request, None)

@@ -23,7 +23,7 @@ _MAKE = {
 _TOOLS = """
 import sys, transformers
 from tokenizers.pre_tokenizers import ByteLevel
-from headscope.examination.trial.inputs import SENTENCES
+from headscope.shared.trial.inputs import SENTENCES
 folder, kind = sys.argv[1:3]
 letters = sorted(ByteLevel.alphabet())
 words = {word for text in SENTENCES for word in text.lower().split()}

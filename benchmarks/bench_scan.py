@@ -25,11 +25,11 @@ _FOLDERS = 400
 
 _ONE_MORE = """
 import json, sys, time
-from headscope.api.options import make_request
-from headscope.examination.base.cache import Cache
-from headscope.examination.checkpoint.examining import examine
-from headscope.examination.checkpoint.findings import with_findings
-from headscope.examination.checkpoint.memory import Memory, Structures
+from headscope.shell.values import make_request
+from headscope.core.source.storage.cache import Cache
+from headscope.core.source.checkpoint import examine
+from headscope.checks.findings import with_findings
+from headscope.core.source.memory.memory import Memory, Structures
 from transformers import AutoModelForSequenceClassification
 
 def inspected(folder, memory):
@@ -58,8 +58,8 @@ json.dump(found, open(sys.argv[1], "w"))
 _GROWTH = """
 import json, resource, sys, time
 import headscope
-from headscope.api.options import make_request
-from headscope.api.many.scanning import scan
+from headscope.shell.values import make_request
+from headscope.slices.fleet.scanning import scan
 
 folder, sizes = sys.argv[2], list(map(int, sys.argv[3:]))
 list(scan([f"{folder}/0.json"], workers=0))
@@ -140,7 +140,7 @@ def _scan(listed: Path, workers: int) -> float:
     table = WORK / "scan.jsonl"
     table.unlink(missing_ok=True)
     code = (
-        "import sys, time\nfrom headscope.api.many.scanning import scan\n"
+        "import sys, time\nfrom headscope.slices.fleet.scanning import scan\n"
         "names = open(sys.argv[2]).read().split()\nrows = scan(names, workers=int(sys.argv[3]))\n"
         "next(rows)\nbegun = time.perf_counter()\n"
         "count = sum(1 for row in rows)\nassert count == len(names) - 1\n"

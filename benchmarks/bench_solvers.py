@@ -14,8 +14,8 @@ from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 from benchmarks.goals import Goal, Ratio, print_goals, run_alone
-from headscope.probing.scoring.scores import STRENGTHS
-from headscope.probing.scoring.solvers import LinearModel, fit_logistic, rotate, sigmoid_loss, softmax_loss
+from headscope.slices.probe.scoring.scores import STRENGTHS
+from headscope.slices.probe.scoring.solvers import LinearModel, fit_logistic, rotate, sigmoid_loss, softmax_loss
 
 ROUNDS = 5
 _SIZES = ((800, 384, 2), (800, 768, 6), (4000, 768, 6), (2000, 768, 28), (2000, 1024, 2))

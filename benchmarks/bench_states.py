@@ -15,8 +15,8 @@ for _ in range({TIMES}):
     headscope.inspect(sys.argv[1], num_labels=3, offline=True)
 """
 _WITHOUT = """
-from headscope.examination import checkpoint
-from headscope.examination.base.diagnosis import Diagnosis
+from headscope.core.source import memory as checkpoint
+from headscope.core.source.reading.diagnosis import Diagnosis
 checkpoint.diagnose = lambda choice, manifest, loaded: Diagnosis()
 """
 

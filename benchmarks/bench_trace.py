@@ -20,8 +20,8 @@ import torch, transformers
 from transformers import BertConfig, BertForSequenceClassification, LlamaConfig, LlamaForSequenceClassification
 imported = time.perf_counter() - begun
 from headscope.facts import Task
-from headscope.model.classes.reduced_config import shallow_twins
-from headscope.trace import TokenNames, trace_head
+from headscope.core.model.classes.reduced_config import shallow_twins
+from headscope.core.trace import TokenNames, trace_head
 shape = dict(hidden_size=8192, intermediate_size=28672, num_hidden_layers=80, num_attention_heads=64)
 config, model_class = {
     "bert": (BertConfig(), BertForSequenceClassification),

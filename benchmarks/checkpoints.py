@@ -12,7 +12,7 @@ from math import prod
 from pathlib import Path
 
 from benchmarks.timing import PYTHON, WORK
-from headscope.checkpoints.snapshot import write_snapshot
+from headscope.core.checkpoints.snapshot import write_snapshot
 from headscope.facts import CheckpointKind, CheckpointManifest, TensorHeader, WeightFile, WeightsFormat
 
 SHARD_BYTES = 4_900_000_000

@@ -18,9 +18,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
-from headscope.checkpoints.formats.bytes import LocalBytes
-from headscope.checkpoints.formats.dtypes import SAFETENSORS
-from headscope.checkpoints.formats.safetensors_header import read_safetensors_header
+from headscope.core.checkpoints.formats.bytes import LocalBytes
+from headscope.core.checkpoints.formats.dtypes import SAFETENSORS
+from headscope.core.checkpoints.formats.safetensors_header import read_safetensors_header
 from headscope.errors import Malformed
 
 Found = dict[str, tuple[str, tuple[int, ...]]]

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from headscope.model.tensors.head_statistics import bias_statistics, matrix_statistics
+from headscope.core.model.tensors.head_statistics import bias_statistics, matrix_statistics
 
 TABLE = Path(__file__).with_name("health_heads.csv")
 STEPS = (0, 1, 10, 50, 200, 1000, 3000)

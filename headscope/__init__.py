@@ -21,7 +21,7 @@ if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept every 
             case "__all__":
                 return __dir__()
             case "__version__":
-                return import_module("headscope.facts.results.environment").tool_version()
+                return import_module("headscope.core.facts.environment").tool_version()
             case "HeadscopeCallback":
                 return import_module("headscope.integrations.trainer").HeadscopeCallback
             case "facts":

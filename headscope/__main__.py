@@ -2,7 +2,7 @@
 
 import sys
 
-from headscope.cli import main
+from headscope.shell import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -26,6 +26,7 @@ _CHANGING = (
     (r"\bid=\d+;", "id=LINK;"),
     (r"(?m)^.*[\u2800-\u28ff].*\n?", ""),
     (r"\x1b\[(?:\?25[hl]|1A|2K)", ""),
+    (r"\n+\Z", "\n"),
 )
 """What differs between two runs of the same code: times, memory, addresses, the numbers of links, a spinner.
 
@@ -57,7 +58,7 @@ def main(questions: str, answers: str) -> None:
 
 def answer_command(question: dict[str, Any]) -> str:
     """Runs a command as `headscope` would: exit code, stdout, stderr, and what it wrote."""
-    from headscope.cli import main as run_command
+    from headscope.shell import main as run_command
 
     columns = question["columns"]
     is_watched = columns is not None

@@ -10,10 +10,10 @@ from typing import Any, get_args, get_overloads
 
 import headscope
 from headscope import errors
-from headscope.api.arguments import option
-from headscope.api.arguments.calls import full_signature
-from headscope.api.results.shown import Shown
-from headscope.cli.command_table import EXPERIMENTAL
+from headscope.commands import EXPERIMENTAL
+from headscope.shell.options import option
+from headscope.shell.options.calls import full_signature
+from headscope.shell.shown import Shown
 
 FUNCTIONS = (
     "inspect", "diff_weights", "check", "verify", "verify_save", "verify_served", "parameter_groups", "compare",
@@ -127,7 +127,7 @@ def _results() -> Iterator[str]:
 def _items(kind: Any) -> str:
     """What a result that is a tuple holds."""
     item = next(argument for base in kind.__orig_bases__ for argument in get_args(base))
-    is_fact = getattr(item, "__module__", "").startswith("headscope.facts")
+    is_fact = getattr(item, "__module__", "").startswith("headscope.core.facts")
     return f"a tuple of `headscope.facts.{item.__name__}`" if is_fact else "a tuple"
 
 

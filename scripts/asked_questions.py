@@ -61,7 +61,7 @@ def _in_forms(name: str, arguments: list[str], forms: Iterable[str] = _FORMS) ->
 def _on_commands() -> Iterator[Question]:
     """Asks what needs no checkpoint: help, topics, classes, misuse."""
     import headscope
-    from headscope.cli.command_table import COMMANDS
+    from headscope.commands import COMMANDS
 
     for words in ([], *([name] for name in COMMANDS)):
         yield _asked(f"help {words}", [*words, "--help"], "80")
@@ -72,7 +72,7 @@ def _on_commands() -> Iterator[Question]:
 
 
 def _on_snapshots() -> Iterator[Question]:
-    from headscope.checkpoints.snapshot import bundled_snapshots
+    from headscope.core.checkpoints.snapshot import bundled_snapshots
 
     names = bundled_snapshots()
     for name in names:

@@ -10,9 +10,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from shipped_sizes import SIZES
 
+from headscope.core.facts.heads.atlas import AtlasHead, HeadEntry
 from headscope.facts import Task
-from headscope.facts.heads.atlas import AtlasHead, HeadEntry
-from headscope.render.screens.lookup.heads import is_proven, new_in_words, operations_of
+from headscope.slices.atlas.screen import is_proven, new_in_words, operations_of
 
 _USED_MOST = tuple(dict.fromkeys(model_type for model_type, _ in SIZES))
 """The families that people use most, the most used first."""

@@ -1,7 +1,7 @@
 """Fits the models of `inspect --health` to benchmarks/health_heads.csv and measures them on heads that were held out.
 
-Without arguments it prints the constants of headscope/checks/health.py and writes the numbers and the picture of
-docs/health.md; `--check` compares instead. `python -m benchmarks.health_heads` makes the table.
+Without arguments it prints the constants of headscope/core/source/health/judging.py and writes the numbers and the
+picture of docs/health.md; `--check` compares instead. `python -m benchmarks.health_heads` makes the table.
 """
 
 from __future__ import annotations
@@ -17,7 +17,16 @@ from pathlib import Path
 
 import numpy as np
 
-from headscope.checks.health import (
+from headscope.core.facts.health import (
+    BiasStatistics,
+    HealthBasis,
+    HealthVerdict,
+    InitialSpread,
+    MatrixStatistics,
+    Spectrum,
+)
+from headscope.core.model.tensors.head_statistics import top_z
+from headscope.core.source.health.judging import (
     CHANGED,
     DECISIVE,
     FAR,
@@ -28,15 +37,6 @@ from headscope.checks.health import (
     signs_of,
     verdict_of,
 )
-from headscope.facts.results.health import (
-    BiasStatistics,
-    HealthBasis,
-    HealthVerdict,
-    InitialSpread,
-    MatrixStatistics,
-    Spectrum,
-)
-from headscope.model.tensors.head_statistics import top_z
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "benchmarks" / "health_heads.csv"
@@ -362,7 +362,7 @@ def _word(kind: HealthVerdict) -> str:
 
 
 def constants(samples: Sequence[Sample]) -> tuple[str, str]:
-    """The two models as headscope/checks/health.py has them."""
+    """The two models as headscope/core/source/health/judging.py has them."""
     return f"CHANGED = {fit_changed(samples)}", f"FAR = {fit_far(samples)}"
 
 
@@ -422,7 +422,7 @@ def main(arguments: list[str]) -> int:
     drawn = picture(judged)
     sys.stdout.write("\n".join((*constants(samples), f"DECISIVE = {decisive(judged)}")) + "\n")
     if (fit_changed(samples), fit_far(samples), decisive(judged)) != (CHANGED, FAR, DECISIVE):
-        sys.stderr.write("headscope/checks/health.py has other constants\n")
+        sys.stderr.write("headscope/core/source/health/judging.py has other constants\n")
         return 1
     if arguments == ["--check"]:
         is_same = text == fresh and PICTURE.read_text(encoding="utf-8") == drawn

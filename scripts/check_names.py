@@ -19,6 +19,8 @@ from typing import Any
 PACKAGE = Path(__file__).resolve().parent.parent / "headscope"
 ON_PURPOSE = {
     "KNOWLEDGE": "each reader of an export says what its answer rests on",
+    "shown_line": "each room that shows a result writes it in one line; `headscope/commands.py` names the module",
+    "shown_screen": "and as a screen",
     "STABILITY": "marks the facts of a module as stable or experimental in the schema",
 }
 """Names that several modules define with one meaning each time, and the reason."""

@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 WORDS = ROOT / "scripts" / "words"
-PAGES = ("*.md", "docs/*.md", "docs/adr/*.md", "benchmarks/*.md", "headscope/render/explanations/*.md")
+PAGES = ("*.md", "docs/*.md", "docs/adr/*.md", "benchmarks/*.md", "headscope/shared/explanations/*.md")
 CODE = ("headscope", "scripts", "benchmarks")
 SPELLED = ("headscope", "scripts", "benchmarks", "tests", "docs", "*.md", "Makefile", "pyproject.toml", "zensical.toml")
 GENERATED = ("docs/rules.md", "docs/atlas.md", "docs/changes.md")

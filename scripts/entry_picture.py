@@ -2,6 +2,11 @@
 
 from dataclasses import replace
 
+from headscope.core.facts.counting import counted
+from headscope.core.facts.heads.atlas import AtlasHead, HeadEntry
+from headscope.core.facts.heads.tasks import TEXT_TASKS, activation_for
+from headscope.core.words.console import Tone
+from headscope.core.words.safe import safe
 from headscope.facts import (
     CheckpointFacts,
     CheckpointKind,
@@ -15,13 +20,8 @@ from headscope.facts import (
     WeightDiff,
     WeightsFormat,
 )
-from headscope.facts.counting import counted
-from headscope.facts.heads.atlas import AtlasHead, HeadEntry
-from headscope.facts.heads.tasks import TEXT_TASKS, activation_for
-from headscope.render.diagram.picture import BoxKind, Picture, PictureNode, picture_of
-from headscope.render.head.stages import logits_shape
-from headscope.render.text.console import Tone
-from headscope.render.text.safe import safe
+from headscope.shared.report.head.stages import logits_shape
+from headscope.slices.diagram.picture import BoxKind, Picture, PictureNode, picture_of
 
 _NO_VERSIONS = Environment("", "", "", "", "")
 _NOTHING_LOADED = WeightDiff(0, (), (), (), (), ())

@@ -7,17 +7,17 @@ from typing import Any
 from recording import Record, recorded
 from template_fitting import Unfit, changes_between
 
-from headscope.checkpoints.contents.tokenizer_file import FirstToken
-from headscope.examination.base.request import Request
-from headscope.examination.base.tracing import Traced, trace_checkpoint
-from headscope.examination.checkpoint.building import examine_manifest
-from headscope.examination.checkpoint.examining import without_measures
-from headscope.examination.checkpoint.structure import Remembered
-from headscope.examination.checkpoint.templates import Symbols, changed, filled
+from headscope.core.checkpoints.contents.tokenizer_file import FirstToken
+from headscope.core.facts.plain import store
+from headscope.core.model.classes.model_request import Choice
+from headscope.core.source.building import examine_manifest
+from headscope.core.source.checkpoint import without_measures
+from headscope.core.source.memory.templates import Symbols, changed, filled
+from headscope.core.source.reading.tracing import Traced, trace_checkpoint
+from headscope.core.source.request import Request
+from headscope.core.source.structure import Remembered
+from headscope.core.upstream.sources import code_digest, source_file
 from headscope.facts import CheckpointManifest
-from headscope.facts.plain import store
-from headscope.model.classes.model_request import Choice
-from headscope.upstream.sources import code_digest, source_file
 
 
 def examined(manifest: CheckpointManifest, request: Request, first: FirstToken | None) -> Remembered:

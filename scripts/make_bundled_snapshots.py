@@ -5,11 +5,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from headscope.checkpoints.formats.dtypes import SAFETENSORS
-from headscope.checkpoints.snapshot import write_snapshot
+from headscope.core.checkpoints.formats.dtypes import SAFETENSORS
+from headscope.core.checkpoints.snapshot import write_snapshot
 from headscope.facts import CheckpointKind, CheckpointManifest, TensorHeader, WeightFile, WeightsFormat
 
-TARGET = Path(__file__).resolve().parent.parent / "headscope" / "checkpoints" / "bundled"
+TARGET = Path(__file__).resolve().parent.parent / "headscope" / "core" / "checkpoints" / "bundled"
 SHARED = {"xlnet-base-cased": (("transformer.word_embedding.weight", "lm_loss.weight"),)}
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import transformers
 from transformers import PreTrainedConfig
 
+from headscope.core.upstream.sources import source_file
 from headscope.facts import CheckpointManifest
-from headscope.upstream.sources import source_file
 
 ROOT = Path(transformers.__file__).parent
 _WHOLE = frozenset({

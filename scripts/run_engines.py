@@ -22,14 +22,14 @@ from typing import Any
 import transformers
 
 import headscope
-from headscope.api.engine_heads import engines_for
-from headscope.api.options import make_request
+from headscope.core.source.checkpoint import Checkpoint, examine
+from headscope.core.source.request import Request
 from headscope.errors import HeadscopeError
-from headscope.examination.base.request import Request
-from headscope.examination.checkpoint.examining import Checkpoint, examine
-from headscope.examination.evidence.engine_runs import GIVE_TOKENS, EngineTrial, engine_trial
-from headscope.facts.results.engines import EngineEvidence, EngineHead
-from headscope.serving.running.process import RUNNERS, read_answer
+from headscope.shared.serving.engine_facts import EngineEvidence, EngineHead
+from headscope.shared.serving.engine_heads import engines_for
+from headscope.shared.serving.engine_runs import GIVE_TOKENS, EngineTrial, engine_trial
+from headscope.shared.serving.running.process import RUNNERS, read_answer
+from headscope.shell.values import make_request
 
 _ROOT = Path(__file__).resolve().parent.parent
 KEPT = _ROOT / "scripts" / "engine_runs"

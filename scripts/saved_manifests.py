@@ -13,11 +13,11 @@ from unittest.mock import patch
 import torch
 from safetensors.torch import save
 
-from headscope.checkpoints.formats.dtypes import SAFETENSORS
+from headscope.core.checkpoints.formats.dtypes import SAFETENSORS
+from headscope.core.model.classes.labels import placeholders
+from headscope.core.model.quiet import quiet
+from headscope.core.upstream.torch import on_meta
 from headscope.facts import CheckpointKind, CheckpointManifest, TensorHeader, WeightFile, WeightsFormat
-from headscope.model.classes.labels import placeholders
-from headscope.model.quiet import quiet
-from headscope.upstream.torch import on_meta
 
 _FILE = "model.safetensors"
 _LAYER = re.compile(r"\.\d+(?=\.|$)")

@@ -12,11 +12,11 @@ from saved_manifests import parameter_names, saved_manifest
 from template_fitting import Unfit
 from transformers import AutoConfig
 
-from headscope.examination.base.request import Request
-from headscope.examination.checkpoint.shipped_structures import hold
-from headscope.examination.checkpoint.templates import Symbols
-from headscope.facts.stored.location import Location
-from headscope.model.classes.reduced_config import DEPTHS
+from headscope.core.facts.stored.location import Location
+from headscope.core.model.classes.reduced_config import DEPTHS
+from headscope.core.source.memory.shipped_structures import hold
+from headscope.core.source.memory.templates import Symbols
+from headscope.core.source.request import Request
 
 DRAWN = 6
 """How many configurations a template is made from; the first are those of the family itself, and of few layers."""

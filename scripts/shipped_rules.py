@@ -10,9 +10,9 @@ from examined_documents import TRACES, document_of, examined
 from shipped_families import Family
 from shipped_sizes import LEFTOVERS
 
-from headscope.examination.base import tracing
-from headscope.examination.base.request import Request
-from headscope.examination.checkpoint.shipped_structures import ABSENT, fits
+from headscope.core.source.memory.shipped_structures import ABSENT, fits
+from headscope.core.source.reading import tracing
+from headscope.core.source.request import Request
 from headscope.facts import CheckpointManifest
 
 FREE = {"?": "f"}

@@ -16,10 +16,10 @@ from shipped_sizes import LEFTOVERS, SIZES
 from template_fitting import Unfit, fitted
 from transformers import AutoConfig
 
-from headscope.checkpoints.contents.tokenizer_file import FirstToken
-from headscope.examination.base.default_class import read_default_class
-from headscope.examination.base.request import Request
-from headscope.examination.checkpoint.shipped_structures import (
+from headscope.core.checkpoints.contents.tokenizer_file import FirstToken
+from headscope.core.facts.stored.location import Location
+from headscope.core.model.tokenizers import special_tokens_of
+from headscope.core.source.memory.shipped_structures import (
     ABSENT,
     LABEL_FIELDS,
     SILENT_FIELDS,
@@ -27,11 +27,11 @@ from headscope.examination.checkpoint.shipped_structures import (
     by_layer,
     hold,
 )
-from headscope.examination.checkpoint.structure import Remembered
-from headscope.examination.checkpoint.templates import Symbols, filled
+from headscope.core.source.memory.templates import Symbols, filled
+from headscope.core.source.reading.default_class import read_default_class
+from headscope.core.source.request import Request
+from headscope.core.source.structure import Remembered
 from headscope.facts import CheckpointManifest
-from headscope.facts.stored.location import Location
-from headscope.model.tokenizers import special_tokens_of
 
 _PROBLEMS = (None, "single_label_classification", "multi_label_classification", "regression")
 _DTYPES = ("float32", "bfloat16", "float16")

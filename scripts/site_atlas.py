@@ -17,15 +17,15 @@ from entry_picture import entry_picture
 from write_atlas import Atlas, read_atlas
 from write_changes import differences, kept_versions
 
+from headscope.core.facts.counting import counted
+from headscope.core.facts.heads.atlas import AtlasHead, AtlasParameter, HeadEntry
+from headscope.core.facts.heads.tasks import TEXT_TASKS
+from headscope.core.words.words import POOLING, axes_of, size_of
 from headscope.facts import PaddingEffect, PoolingKind, Task, Where
-from headscope.facts.counting import counted
-from headscope.facts.heads.atlas import AtlasHead, AtlasParameter, HeadEntry
-from headscope.facts.heads.tasks import TEXT_TASKS
-from headscope.render.diagram.layout import NARROW
-from headscope.render.diagram.svg import svg_text
-from headscope.render.head.stages import operation_of, source_of
-from headscope.render.screens.lookup.heads import operations_of
-from headscope.render.text.words import POOLING, axes_of, size_of
+from headscope.shared.report.head.stages import operation_of, source_of
+from headscope.slices.atlas.screen import operations_of
+from headscope.slices.diagram.layout import NARROW
+from headscope.slices.diagram.svg import svg_text
 
 FOLDER = "atlas"
 

@@ -33,11 +33,13 @@ from shipped_sizes import SIZES
 from template_fitting import Unfit, changes_between, fitted
 from transformers import AutoConfig
 
-from headscope.checkpoints.formats.dtypes import SAFETENSORS
-from headscope.examination.base.request import Request
-from headscope.examination.base.shipped import PLACE, SOURCES
-from headscope.examination.checkpoint.findings import findings_of, likely_profile
-from headscope.examination.checkpoint.shipped_structures import (
+from headscope.checks.findings import findings_of, likely_profile
+from headscope.core.checkpoints.formats.dtypes import SAFETENSORS
+from headscope.core.facts.environment import package_version, tool_version
+from headscope.core.facts.stored.location import Location
+from headscope.core.model.classes.labels import placeholders
+from headscope.core.model.classes.reduced_config import DEPTHS
+from headscope.core.source.memory.shipped_structures import (
     ABSENT,
     LABEL_FIELDS,
     ClassCount,
@@ -46,18 +48,16 @@ from headscope.examination.checkpoint.shipped_structures import (
     hold,
     symbols_of_config,
 )
-from headscope.examination.checkpoint.structure import Structure, renewed
-from headscope.examination.checkpoint.templates import Symbols, changed, filled
+from headscope.core.source.memory.templates import Symbols, changed, filled
+from headscope.core.source.request import Request
+from headscope.core.source.storage.shipped import PLACE, SOURCES
+from headscope.core.source.structure import Structure, renewed
+from headscope.core.words.plain_words import article_of, plain_words
+from headscope.core.words.tokens import legend_of, token_rows
 from headscope.facts import CheckpointKind, CheckpointManifest, Report, TensorHeader, WeightFile, WeightsFormat
-from headscope.facts.results.environment import package_version, tool_version
-from headscope.facts.stored.location import Location
-from headscope.model.classes.labels import placeholders
-from headscope.model.classes.reduced_config import DEPTHS
-from headscope.render.diagram.layout import NARROW, WIDTH
-from headscope.render.diagram.picture import Picture, picture_of
-from headscope.render.diagram.svg import color_variables, drawing_rules, svg_text
-from headscope.render.parts.findings import next_of_inspect
-from headscope.render.parts.report_facts import (
+from headscope.shared.report.documents import inspect_document, inspect_markdown
+from headscope.shared.report.findings import next_of_inspect
+from headscope.shared.report.report_facts import (
     brief_label_facts,
     brief_pooling_facts,
     formula_facts,
@@ -65,10 +65,10 @@ from headscope.render.parts.report_facts import (
     quantized_facts,
     score_head_facts,
 )
-from headscope.render.parts.verdict import tell_verdict
-from headscope.render.screens.inspect import inspect_document, inspect_markdown
-from headscope.render.text.plain_words import article_of, plain_words
-from headscope.render.text.tokens import legend_of, token_rows
+from headscope.shared.report.verdict import tell_verdict
+from headscope.slices.diagram.layout import NARROW, WIDTH
+from headscope.slices.diagram.picture import Picture, picture_of
+from headscope.slices.diagram.svg import color_variables, drawing_rules, svg_text
 
 ROOT = Path(__file__).resolve().parent.parent
 IS_SAMPLE = bool(os.environ.get("HEADSCOPE_LOOK_SAMPLE"))

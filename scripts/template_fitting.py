@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from headscope.examination.checkpoint.templates import Symbols, filled, number
-from headscope.model.classes.reduced_config import DEPTHS
-from headscope.model.tensors.initialization import CUT_AT_TWO
+from headscope.core.model.classes.reduced_config import DEPTHS
+from headscope.core.model.tensors.initialization import CUT_AT_TWO
+from headscope.core.source.memory.templates import Symbols, filled, number
 
 Made = Sequence[tuple[Symbols, Any]]
 """Values with the symbols that each was made with."""

@@ -11,6 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 IMAGES = ROOT / "docs" / "images"
 WIDTH, GAP, LETTERS = 880, 12, 7.5
+_IN_A_ROW = 4
 _STYLE = """
   text { font: 14px system-ui, sans-serif; fill: #24292f }
   .page { fill: #ffffff }
@@ -52,7 +53,7 @@ _EDGES = (
     ("reference", "manifest", "checkpoints"), ("manifest", "skeleton", "model"), ("manifest", "weight diff", "model"),
     ("skeleton", "head path", "trace"), ("head path", "report", ""), ("weight diff", "report", ""),
     ("report", "findings", "checks"), ("findings", "screen, picture", ""),
-    ("report", "screen, picture", "render"),
+    ("report", "screen, picture", "slices"),
 )  # fmt: skip
 _COLUMN, _ROW, _NODE, _TALL = 154, 56, 86, 40
 
@@ -99,21 +100,33 @@ def flowchart() -> str:
 
 def floors() -> str:
     """The floors from top to bottom, each with its packages and the first line of what they say of themselves."""
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
-    levels = [[name.strip() for name in floor.split("|")] for floor in settings["contracts"][0]["layers"]]
-    without_torch = next(item for item in settings["contracts"] if "torch" in item.get("forbidden_modules", ()))
     body: list[str] = []
     top = GAP
-    for names in levels:
+    for names in levels_of_rooms():
         width = (WIDTH - GAP * (len(names) + 1)) / len(names)
         words = {name: textwrap.wrap(_said(name), int((width - 24) / LETTERS)) for name in names}
         height = 36 + 17 * max(map(len, words.values()))
         for number, name in enumerate(names):
-            heavy = f"headscope.{name}" not in without_torch["source_modules"] and name in {"model", "trace"}
+            heavy = name in {"core.model", "core.trace"}
             body += _box(name, words[name], (GAP + number * (width + GAP), top, width, height), heavy=heavy)
         top += height + GAP
     title = "The packages of headscope: each imports those below it, never those above"
     return "\n".join([*_opening(title, top), *body, "</svg>"]) + "\n"
+
+
+def levels_of_rooms() -> Iterator[list[str]]:
+    """The rooms of each level, by their dotted names: those of the use cases and of the core one by one."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    floors, rooms, core = (item["layers"] for item in settings["contracts"][:3])
+    for floor in floors:
+        if floor == "slices":
+            for level in rooms:
+                names = [name.strip().removeprefix("headscope.") for name in level.split("|")]
+                yield from (names[at : at + _IN_A_ROW] for at in range(0, len(names), _IN_A_ROW))
+        elif floor == "core":
+            yield from ([f"core.{name.strip()}" for name in level.split("|")] for level in core)
+        else:
+            yield [name.strip() for name in floor.split("|")]
 
 
 def _opening(title: str, height: int) -> Iterator[str]:
@@ -135,7 +148,7 @@ def _box(name: str, words: list[str], place: tuple[float, float, float, float], 
     left, top, width, height = place
     yield f'<g class="{"heavy" if heavy else "light"}">'
     yield f'<rect class="box" x="{left:.0f}" y="{top:.0f}" width="{width:.0f}" height="{height:.0f}" rx="6"/>'
-    yield f'<text class="name" x="{left + 12:.0f}" y="{top + 22:.0f}">{name}</text>'
+    yield f'<text class="name" x="{left + 12:.0f}" y="{top + 22:.0f}">{name.rpartition(".")[2]}</text>'
     for line, text in enumerate(words):
         yield f'<text x="{left + 12:.0f}" y="{top + 42 + 17 * line:.0f}">{escape(text)}</text>'
     yield "</g>"
@@ -143,8 +156,8 @@ def _box(name: str, words: list[str], place: tuple[float, float, float, float], 
 
 def _said(name: str) -> str:
     """The first sentences of a package or a module on itself."""
-    file = ROOT / "headscope" / name / "__init__.py"
-    file = file if file.exists() else ROOT / "headscope" / f"{name}.py"
+    place = ROOT / "headscope" / name.replace(".", "/")
+    file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
     return (ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "").partition("\n")[0].replace("`", "")
 
 

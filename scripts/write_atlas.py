@@ -16,10 +16,10 @@ from pathlib import Path
 from atlas_page import atlas_page
 from generated import write_or_compare
 
+from headscope.core.facts.heads.atlas import HeadEntry
+from headscope.core.facts.heads.tasks import TEXT_TASKS
+from headscope.core.facts.plain import from_dict, to_dict
 from headscope.facts import PaddingEffect, Task
-from headscope.facts.heads.atlas import HeadEntry
-from headscope.facts.heads.tasks import TEXT_TASKS
-from headscope.facts.plain import from_dict, to_dict
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGE, DATA = DOCS / "atlas.md", DOCS / "atlas.json"
@@ -65,7 +65,7 @@ def traced_atlas() -> Atlas:
 
 def padding_sides(entries: Iterable[HeadEntry]) -> dict[str, str]:
     """The side on which the tokenizer of each model type pads by default."""
-    from headscope.model.tokenizers import padding_side_of
+    from headscope.core.model.tokenizers import padding_side_of
 
     types = {entry.model_type for entry in entries if entry.task in TEXT_TASKS}
     return {model_type: padding_side_of(model_type) for model_type in sorted(types)}
@@ -93,9 +93,9 @@ _EACH_TOKEN = {Task.TOKEN_CLASSIFICATION, Task.QUESTION_ANSWERING}
 def _effects(entry: HeadEntry) -> tuple[PaddingEffect, ...]:
     import transformers
 
-    from headscope.examination.base.tracing import padding_effects
-    from headscope.model.classes.defaults import default_configs
-    from headscope.model.classes.model_request import Choice
+    from headscope.core.model.classes.defaults import default_configs
+    from headscope.core.model.classes.model_request import Choice
+    from headscope.core.source.reading.tracing import padding_effects
 
     cls = getattr(transformers, entry.class_name)
     config, _ = next(default_configs(entry.model_type))

@@ -16,7 +16,7 @@ from run_engines import ONE_LABEL
 from transformers import AutoConfig
 
 import headscope
-from headscope.serving.cited import EngineFacts, Served, engine_names, facts_on, first_that_fits
+from headscope.shared.serving.cited import EngineFacts, Served, engine_names, facts_on, first_that_fits
 
 _PAGE = Path(__file__).resolve().parent.parent / "docs" / "engines.md"
 _TASKS = ("sequence-classification", "token-classification")

@@ -21,9 +21,9 @@ from typing import Any
 
 from site_finish import in_theme, narrow_name
 
-from headscope.render.diagram.layout import NARROW
-from headscope.render.diagram.picture import picture_of
-from headscope.render.diagram.svg import svg_text
+from headscope.slices.diagram.layout import NARROW
+from headscope.slices.diagram.picture import picture_of
+from headscope.slices.diagram.svg import svg_text
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 FOLDER = DOCS / "images"
@@ -105,7 +105,7 @@ def _screen(columns: int) -> str:
     from rich.text import Text
 
     from headscope import api
-    from headscope.render.screens.inspect import inspect_screen
+    from headscope.slices.inspect.screen import inspect_screen
 
     console = Console(
         file=io.StringIO(), record=True, force_terminal=True, color_system="truecolor", width=columns, highlight=False,

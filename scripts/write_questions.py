@@ -30,7 +30,7 @@ def _fresh_block(body: str) -> str:
 
 def _output_of(command: str) -> str:
     """What a command prints on both streams, on a terminal without color of the documented width."""
-    from headscope.cli import main
+    from headscope.shell import main
 
     captured = io.StringIO()
     with redirect_stdout(captured), redirect_stderr(captured):

@@ -9,8 +9,8 @@ from typing import Any, Literal, get_args, get_origin
 from api_page import api_reference
 from write_schema import build_schema
 
-from headscope.cli.app import build_application
-from headscope.cli.command_table import COMMANDS, EXPERIMENTAL
+from headscope.commands import COMMANDS, EXPERIMENTAL
+from headscope.shell.app import build_application
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 _BELOW = "<!-- below: scripts/write_reference.py -->"

@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from generated import write_or_compare
 
 from headscope.facts import Profile
-from headscope.render.parts.explain import Topic, severities_for, severity_words, topics
+from headscope.shared.topics import Topic, severities_for, severity_words, topics
 
 _CODE = re.compile(r"(^```.*?^```$|`[^`\n]+`)", re.DOTALL | re.MULTILINE)
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "rules.md"

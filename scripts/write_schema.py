@@ -22,23 +22,25 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from generated import write_or_compare
 
+from headscope.checks.facts import CheckResult
+from headscope.copies.facts import EditReport
+from headscope.core.facts.environment import Surroundings
+from headscope.core.facts.export import WeightInventory
+from headscope.core.facts.heads.atlas import HeadEntry
+from headscope.core.facts.plain import derived_names, json_name
+from headscope.core.facts.seen import SeenStage
+from headscope.core.facts.stored.disk_usage import DiskUsage
+from headscope.core.facts.verdict import Verdict
 from headscope.facts import SCHEMA_VERSION, CheckpointState, Gap, ParameterOrigin, Report, Stage
-from headscope.facts.exports.export import WeightInventory
-from headscope.facts.heads.atlas import HeadEntry
-from headscope.facts.plain import derived_names, json_name
-from headscope.facts.probing.result import ProbeResult
-from headscope.facts.results.check import CheckResult, Verdict
-from headscope.facts.results.comparison import Comparison
-from headscope.facts.results.edit import EditReport
-from headscope.facts.results.engines import EnginesReport
-from headscope.facts.results.environment import Surroundings
-from headscope.facts.results.forward import ForwardReport, SeenStage
-from headscope.facts.results.repair import RepairReport
-from headscope.facts.results.scan import SCAN_SCHEMA, Cause, ScanRow, ScanSummary
-from headscope.facts.results.served import ServedReport
-from headscope.facts.results.verification import VerifyResult
-from headscope.facts.stored.disk_usage import DiskUsage
-from headscope.render.text.document import OF_THE_DIFF
+from headscope.shared.loaded.facts import VerifyResult
+from headscope.shared.serving.engine_facts import EnginesReport
+from headscope.shared.serving.served_facts import ServedReport
+from headscope.slices.compare.facts import Comparison
+from headscope.slices.fleet.facts import SCAN_SCHEMA, Cause, ScanRow, ScanSummary
+from headscope.slices.forward.facts import ForwardReport
+from headscope.slices.inspect.diff_screen import OF_THE_DIFF
+from headscope.slices.probe.facts.result import ProbeResult
+from headscope.slices.repair.facts import RepairReport
 
 Schema = dict[str, Any]
 

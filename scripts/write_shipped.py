@@ -1,4 +1,4 @@
-"""Writes headscope/bundled/facts.zip, what headscope knows of the installed Transformers without importing it.
+"""Writes headscope/core/source/storage/bundled/facts.zip: what headscope knows of Transformers without importing it.
 
 `write_shipped.py` takes hours, with names of families only their share; `--check` makes all again and prints what
 differs. The atlas is docs/atlas.json without the effect of padding; it is made by `write_atlas.py`.
@@ -16,12 +16,12 @@ from zipfile import ZIP_LZMA, ZipFile, ZipInfo
 
 from write_atlas import read_atlas
 
-from headscope.examination.base.environment import environment
-from headscope.examination.base.shipped import CLASSES, PLACE, SOURCES, classes_of
-from headscope.examination.checkpoint.shipped_structures import member_of
-from headscope.facts.plain import to_dict
-from headscope.model.classes.catalog import every_other_class
-from headscope.upstream.sources import file_digest
+from headscope.core.facts.plain import to_dict
+from headscope.core.model.classes.catalog import every_other_class
+from headscope.core.source.environment import environment
+from headscope.core.source.memory.shipped_structures import member_of
+from headscope.core.source.storage.shipped import CLASSES, PLACE, SOURCES, classes_of
+from headscope.core.upstream.sources import file_digest
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -17,10 +17,10 @@ from generated import write_or_compare
 from write_schema import build_schema
 
 import headscope
-from headscope.checks import RULES
-from headscope.cli.app import build_application
-from headscope.cli.command_table import COMMANDS
+from headscope.checks.rules import RULES
+from headscope.commands import COMMANDS
 from headscope.errors import ExitCode
+from headscope.shell.app import build_application
 
 _PAGE = Path(__file__).resolve().parent.parent / "docs" / "surface.txt"
 _OWN = ("errors", "facts", "__version__")

@@ -190,7 +190,7 @@ def same_as_golden(request: pytest.FixtureRequest) -> Callable[[Path, str], bool
 @pytest.fixture
 def no_shipped_facts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing is known without a trace: for tests of what a trace keeps."""
-    from headscope.examination.base import shipped
+    from headscope.core.source.storage import shipped
 
     monkeypatch.setattr(shipped, "PLACE", tmp_path / "no facts")
     shipped.shipped.cache_clear()

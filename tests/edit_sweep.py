@@ -15,15 +15,15 @@ from typing import Any
 import torch
 
 import headscope
-from headscope.editing import checkpoint_edit
-from headscope.editing.proving import prove_here
+from headscope.copies.proving import prove_here
+from headscope.core.model.classes import random_copy
+from headscope.core.model.classes.defaults import default_values
+from headscope.core.model.classes.model_request import ModelRequest, choose
+from headscope.core.model.classes.reduced_config import fitting_config
+from headscope.core.model.quiet import quiet
+from headscope.core.upstream.torch import on_meta
 from headscope.errors import HeadscopeError, UsageError
-from headscope.model.classes import random_copy
-from headscope.model.classes.defaults import default_values
-from headscope.model.classes.model_request import ModelRequest, choose
-from headscope.model.classes.reduced_config import fitting_config
-from headscope.model.quiet import quiet
-from headscope.upstream.torch import on_meta
+from headscope.slices.edit import checkpoint_edit
 
 LABELS = ("a", "b", "c")
 

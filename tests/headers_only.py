@@ -58,8 +58,8 @@ def header_of(checkpoint: Checkpoint) -> tuple[bytes, int]:
 @cache
 def class_names() -> tuple[tuple[str, str], ...]:
     """Every classification class with its model type, by the catalog of the installed Transformers."""
+    from headscope.core.model.classes.catalog import all_classes_of_task
     from headscope.facts import Task
-    from headscope.model.classes.catalog import all_classes_of_task
 
     found = {name: model_type for task in Task for model_type, name in all_classes_of_task(task)}
     return tuple(sorted((model_type, name) for name, model_type in found.items()))
@@ -70,8 +70,8 @@ def checkpoint_of(model_type: str, name: str) -> Checkpoint | None:
     import torch
     import transformers
 
-    from headscope.model.classes.defaults import default_configs
-    from headscope.model.quiet import quiet
+    from headscope.core.model.classes.defaults import default_configs
+    from headscope.core.model.quiet import quiet
 
     for config, _ in default_configs(model_type):
         try:

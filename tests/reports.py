@@ -3,6 +3,7 @@
 from dataclasses import replace
 from math import prod
 
+from headscope.core.facts.stored.unplaced import UnplacedReason
 from headscope.facts import (
     CheckpointFacts,
     CheckpointKind,
@@ -32,7 +33,6 @@ from headscope.facts import (
     WeightsFormat,
     Where,
 )
-from headscope.facts.stored.unplaced import UnplacedReason
 
 ENVIRONMENT = Environment("3.11.9", "2.13.0", "5.23.0", "2.4.0", "0.8.0")
 LOADED, NEW, MISMATCHED = ParameterStatus.LOADED, ParameterStatus.NEW, ParameterStatus.MISMATCHED

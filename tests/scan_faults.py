@@ -8,8 +8,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
-from headscope.examination.base.request import Request
-from headscope.fleet.target import Target
+from headscope.core.source.request import Request
+from headscope.slices.fleet.target import Target
 
 
 class Hangs(Target):

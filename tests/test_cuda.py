@@ -20,11 +20,11 @@ from torch import nn
 from transformers import BertForSequenceClassification, Trainer, TrainingArguments
 
 import headscope
+from headscope.core.facts.verdict import Verdict
 from headscope.errors import Unsupported
-from headscope.examination.trial.deciding import OFF
-from headscope.facts.results.check import Verdict
-from headscope.facts.results.labeled import Predictions
 from headscope.integrations.trainer import HeadscopeCallback
+from headscope.shared.labeled.facts import Predictions
+from headscope.shared.trial.deciding import OFF
 from tests.verdicts import runs
 from tests.verdicts.cases import sampled
 from tests.verification.tiny import ids, loaded

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import BertConfig, BertForSequenceClassification
 
 import headscope
-from headscope.facts.plain import to_dict
+from headscope.core.facts.plain import to_dict
 from tests.families import FAMILIES
 
 THREADS = 8

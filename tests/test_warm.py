@@ -65,7 +65,7 @@ import json, sys
 import transformers.modeling_utils, huggingface_hub.hf_api
 import huggingface_hub.utils._cache_manager, huggingface_hub.utils.tqdm
 from huggingface_hub import get_token
-from headscope.cli import main
+from headscope.shell import main
 main(["env", "--json"])
 readers = ("huggingface_hub", "transformers.utils.hub", "transformers.dynamic_module_utils")
 plain = (str, int, float, bool, type(None))
@@ -98,7 +98,7 @@ def test_a_fork_has_the_settings_of_the_hub_that_a_process_reads(settings: dict[
 
 
 def test_headscope_is_imported_anew_where_that_is_asked_for(tmp_path: Path) -> None:
-    look = "import sys; print('headscope.cli.app' in sys.modules)"
+    look = "import sys; print('headscope.shell.app' in sys.modules)"
     assert ran(warm.python(warm.LIGHT), ["-c", look], tmp_path)[1] == "True\n"
     assert ran(warm.python(warm.LIGHT, anew=True), ["-c", look], tmp_path)[1] == "False\n"
 

@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_args
 
 from headscope.api import Checked, Verified, check
-from headscope.api.loaded.save_verification import SaveWatch, selection_of_saves
-from headscope.checks import named_in
-from headscope.checks.saved import COMMAND
+from headscope.checks.facts import CheckResult
+from headscope.checks.rules import named_in
+from headscope.checks.rules.saved import COMMAND
+from headscope.checks.screen import failure_sentence, verdict_line
+from headscope.core.facts.stored.states import error_line
+from headscope.core.facts.verdict import Verdict
 from headscope.errors import CheckFailed, HeadscopeError, UsageError, did_you_mean
-from headscope.facts.results.check import CheckResult, Verdict
-from headscope.facts.stored.states import error_line
-from headscope.render.screens.check import failure_sentence, verdict_line
-from headscope.render.screens.verification import save_sentence
+from headscope.slices.loaded.save_verification import SaveWatch, selection_of_saves
+from headscope.slices.loaded.screen import save_sentence
 
 if TYPE_CHECKING:
-    from headscope.facts import Report
+    from headscope.core.facts import Report
 
 LOG = logging.getLogger("headscope")
 Reaction = Literal["raise", "warn"]
@@ -111,7 +112,7 @@ class TrainingGate:
 
     def _record_head(self, model: Any, report: Report | None) -> None:
         """Records the head as it is now; if that fails, logs a warning, and saves stay unverified."""
-        from headscope.examination.memory.head_memory import remember_head
+        from headscope.shared.loaded.head_memory import remember_head
 
         try:
             memory = remember_head(model, report) if report is not None else None

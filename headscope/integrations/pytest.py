@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from headscope.api import Checked, ProfileName
-    from headscope.api.arguments.gate import CheckOptions
-    from headscope.facts import Profile
+    from headscope.checks.options import CheckOptions
+    from headscope.core.facts import Profile
 
 
 class HeadChecker(Protocol):
@@ -39,10 +39,10 @@ def check_head() -> HeadChecker:
     ) -> Checked:
         __tracebackhide__ = True
         from headscope.api import check  # only a test that asks waits for torch
+        from headscope.checks.screen import failure_sentence
+        from headscope.core.facts.stored.states import error_line
+        from headscope.core.facts.verdict import Verdict
         from headscope.errors import HeadscopeError
-        from headscope.facts.results.check import Verdict
-        from headscope.facts.stored.states import error_line
-        from headscope.render.screens.check import failure_sentence
 
         try:
             result = check(cast("Any", reference), profile, **cast("Any", options))  # it tells the kinds apart

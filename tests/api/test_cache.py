@@ -16,13 +16,13 @@ from hypothesis import given, settings, strategies as st
 from reports import REPORTS
 
 import headscope
-from headscope.cli import main
-from headscope.examination.base import cache as caching
-from headscope.examination.base.cache import Cache
+from headscope.core.facts.plain import restore, store
+from headscope.core.facts.stored.tokenizer import TokenizerFacts
+from headscope.core.source.storage import cache as caching
+from headscope.core.source.storage.cache import Cache
+from headscope.core.upstream.sources import sources_stamp
 from headscope.facts import Report
-from headscope.facts.plain import restore, store
-from headscope.facts.stored.tokenizer import TokenizerFacts
-from headscope.upstream.sources import sources_stamp
+from headscope.shell import main
 from tests import warm
 from tests.edits import edit_json, edit_tensors
 from tests.families import FAMILIES
@@ -65,7 +65,7 @@ def entries(place: Path) -> list[Path]:
 
 PROCESS = """
 import sys
-from headscope.cli import main
+from headscope.shell import main
 code = main(sys.argv[1:])
 loaded = [name for name in ("torch", "transformers", "accelerate") if name in sys.modules]
 sys.stderr.write(" ".join(loaded))
@@ -96,9 +96,9 @@ def test_the_second_look_imports_no_torch(place: Path, model: Path) -> None:
 
 _USE_CASES = """
 import sys
-from headscope.cli import main
+from headscope.shell import main
 main(sys.argv[1:])
-beside = ("headscope.probing", "headscope.editing", "headscope.serving.judging", "headscope.facts.results.edit")
+beside = ("headscope.probe", "headscope.edit", "headscope.shared.serving.judging", "headscope.copies.facts")
 print("\\n".join(name for name in sys.modules if name.startswith(("headscope.api.", *beside))), file=sys.stderr)
 """
 
@@ -186,7 +186,7 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The folder of a family in a Transformers of this test."""
     folder = tmp_path / "transformers" / "models" / "bert"
     folder.mkdir(parents=True)
-    monkeypatch.setattr("headscope.upstream.sources.folder_of_package", lambda package: tmp_path / package)
+    monkeypatch.setattr("headscope.core.upstream.sources.folder_of_package", lambda package: tmp_path / package)
     sources_stamp.cache_clear()
     yield folder
     sources_stamp.cache_clear()

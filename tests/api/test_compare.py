@@ -13,11 +13,11 @@ from safetensors.torch import load_file
 from transformers import BertTokenizer
 
 import headscope
-from headscope.api.comparing import _find_differences, align_stages
-from headscope.cli import main
 from headscope.errors import UsageError
 from headscope.facts import HiddenSource, Stage
-from headscope.facts.results.comparison import role_of
+from headscope.shell import main
+from headscope.slices.compare.facts import role_of
+from headscope.slices.compare.run import _find_differences, align_stages
 from tests.edits import State, edit_tensors
 from tests.families import FAMILIES
 from tests.saving import save_safetensors, save_torch_zip

@@ -10,10 +10,10 @@ import torch
 from transformers import PreTrainedModel
 
 import headscope
-from headscope.api.comparing import Compared
-from headscope.cli import main
+from headscope.core.facts.export import Fate
 from headscope.errors import ExitCode, UsageError
-from headscope.facts.exports.export import Fate
+from headscope.shell import main
+from headscope.slices.compare.run import Compared
 from scripts.write_schema import build_schema
 from tests.families import FAMILIES
 

@@ -10,8 +10,8 @@ import transformers
 from safetensors.torch import save_file
 
 import headscope
+from headscope.core.facts.report import LoadVerdict
 from headscope.errors import Malformed
-from headscope.facts.results.report import LoadVerdict
 from tests.scorers import save_language_model
 from tests.verdicts.runs import make_tokenizer
 

@@ -6,8 +6,8 @@ import pytest
 from transformers import LlamaConfig, LlamaForSequenceClassification, LlamaForTokenClassification
 
 from headscope import api
-from headscope.cli import main
 from headscope.facts import Profile, Severity
+from headscope.shell import main
 
 
 @pytest.mark.parametrize(

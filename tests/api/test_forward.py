@@ -12,13 +12,13 @@ from families import FAMILIES
 from saving import save_safetensors
 
 import headscope
+from headscope.core.model.loading.inference import read_wave
+from headscope.core.trace.slice.observe import measure, observe_inputs
+from headscope.core.words.console import plain_text
+from headscope.core.words.lines import WIDE
 from headscope.errors import HeadscopeError, Offline, Unsupported, UsageError
-from headscope.facts.results.forward import ForwardReport
-from headscope.model.loading.inference import read_wave
-from headscope.render.screens.forward import forward_screen
-from headscope.render.text.console import plain_text
-from headscope.render.text.lines import WIDE
-from headscope.trace.slice.observe import measure, observe_inputs
+from headscope.slices.forward.facts import ForwardReport
+from headscope.slices.forward.screen import forward_screen
 
 
 def real_inputs(family_name: str) -> dict[str, Any]:

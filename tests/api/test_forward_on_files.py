@@ -9,12 +9,13 @@ import torch
 import transformers
 
 import headscope
+from headscope.core.facts.seen import SeenStage
+from headscope.core.model.classes.catalog import classes_of_task
+from headscope.core.model.quiet import quiet
+from headscope.core.trace.batch.probe_batch import ProbeBatch, build_probe
+from headscope.core.trace.slice.observe import measure
 from headscope.facts import Stage, Task
-from headscope.facts.results.forward import ForwardReport, SeenStage
-from headscope.model.classes.catalog import classes_of_task
-from headscope.model.quiet import quiet
-from headscope.trace.batch.probe_batch import ProbeBatch, build_probe
-from headscope.trace.slice.observe import measure
+from headscope.slices.forward.facts import ForwardReport
 from tests.families import FAMILIES
 
 pytest.importorskip("torchlens", reason="torchlens is not installed")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import headscope
-from headscope.checkpoints import checkpoint_files, reading
-from headscope.facts.stored import checkpoint as stored
+from headscope.core.checkpoints import checkpoint_files, reading
+from headscope.core.facts.stored import checkpoint as stored
 from tests.families import FAMILIES
 
 

@@ -17,8 +17,8 @@ import pytest
 import headscope
 from headscope import errors, facts
 from headscope.api import DeviceName, DrawingName, ProfileName, SeverityName
-from headscope.api.arguments.calls import full_signature, use_case
-from headscope.render.diagram import PAINTERS
+from headscope.shell.options.calls import full_signature, use_case
+from headscope.slices.diagram.formats import PAINTERS
 from tests import typing_example
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,9 +10,9 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 import headscope
+from headscope.core.facts.report import LoadVerdict
 from headscope.errors import HeadscopeError
 from headscope.facts import ScoreHead
-from headscope.facts.results.report import LoadVerdict
 from tests.scorers import save_language_model, save_tokenizer
 
 FAMILIES = ("Qwen3", "Llama", "Gemma")

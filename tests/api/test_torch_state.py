@@ -15,7 +15,7 @@ from saving import save_safetensors
 from transformers import BertForSequenceClassification, PreTrainedModel
 
 import headscope
-from headscope.facts.results.check import Verdict
+from headscope.core.facts.verdict import Verdict
 
 
 @contextmanager

@@ -9,12 +9,12 @@ import transformers
 from transformers import JetMoeConfig, JetMoeForSequenceClassification
 
 import headscope
+from headscope.core.model.classes.model_request import Choice, ModelRequest, choose
+from headscope.core.model.loading.loader import Loaded, load_skeleton
+from headscope.core.source.reading.tracing import trace_checkpoint, traced_with_numbers
+from headscope.core.trace import TokenNames
 from headscope.errors import Unsupported
-from headscope.examination.base.tracing import trace_checkpoint, traced_with_numbers
 from headscope.facts import Task
-from headscope.model.classes.model_request import Choice, ModelRequest, choose
-from headscope.model.loading.loader import Loaded, load_skeleton
-from headscope.trace import TokenNames
 
 SMALL = {
     "vocab_size": 60, "hidden_size": 16, "num_key_value_heads": 2, "kv_channels": 8, "intermediate_size": 16,
@@ -30,8 +30,8 @@ def saved(folder: Path, **more: object) -> JetMoeForSequenceClassification:
 
 
 def loaded(folder: Path) -> tuple[Choice, Loaded]:
-    from headscope.checkpoints.reading import read_manifest
-    from headscope.facts.stored.location import Location
+    from headscope.core.checkpoints.reading import read_manifest
+    from headscope.core.facts.stored.location import Location
 
     manifest = read_manifest(Location(str(folder)))
     choice = choose(manifest.config, ModelRequest())
@@ -76,7 +76,7 @@ def test_only_a_failure_for_lack_of_numbers_is_followed_by_a_smaller_model(words
     saved(tmp_path)
     choice, skeleton = loaded(tmp_path)
     with pytest.raises(Unsupported) as failure:
-        from headscope.trace import trace_head
+        from headscope.core.trace import trace_head
 
         trace_head(skeleton.model, choice.task)
     assert LACK in failure.value.message

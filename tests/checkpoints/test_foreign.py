@@ -13,10 +13,10 @@ from safetensors.torch import save_file
 from torch import nn
 
 import headscope
-from headscope.cli import main
+from headscope.core.facts.export import ExportHead, HeadBasis, WeightInventory
 from headscope.errors import HeadscopeError, Unsupported
 from headscope.facts import PoolingKind
-from headscope.facts.exports.export import ExportHead, HeadBasis, WeightInventory
+from headscope.shell import main
 from tests.checkpoints import foreign
 from tests.checkpoints.foreign import ADAPTER_CONFIG, CLASSIFICATION, TIMM_CONFIG, WRAPPER_CONFIG
 from tests.families import FAMILIES

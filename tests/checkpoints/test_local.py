@@ -12,11 +12,11 @@ from saving import save_safetensors, save_sharded_safetensors, save_torch_zip
 from transformers import BertModel
 
 import headscope
-from headscope.checkpoints.reading import read_manifest
-from headscope.checkpoints.reference import HubReference, parse_reference
+from headscope.core.checkpoints.reading import read_manifest
+from headscope.core.checkpoints.reference import HubReference, parse_reference
+from headscope.core.facts.stored.location import HubOptions, Location
 from headscope.errors import HeadscopeError, Malformed, NotFound, Unsupported, UsageError
 from headscope.facts import WeightsFormat
-from headscope.facts.stored.location import HubOptions, Location
 
 CONFIG = json.dumps({"model_type": "bert", "architectures": ["BertModel"]})
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from headscope.checkpoints.contents.sentence import read_sentence_pipeline
-from headscope.checkpoints.local import Folder
+from headscope.core.checkpoints.contents.sentence import read_sentence_pipeline
+from headscope.core.checkpoints.local import Folder
 
 TRANSFORMER = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}
 POOLING = {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}

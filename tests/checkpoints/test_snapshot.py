@@ -9,12 +9,12 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from headscope.checkpoints.formats.dtypes import SAFETENSORS
-from headscope.checkpoints.reading import read_manifest
-from headscope.checkpoints.snapshot import bundled_snapshots, nearest_known, snapshot_text, write_snapshot
+from headscope.core.checkpoints.formats.dtypes import SAFETENSORS
+from headscope.core.checkpoints.reading import read_manifest
+from headscope.core.checkpoints.snapshot import bundled_snapshots, nearest_known, snapshot_text, write_snapshot
+from headscope.core.facts.stored.location import HubOptions, Location
 from headscope.errors import Malformed, Unsupported, UsageError
 from headscope.facts import CheckpointKind, CheckpointManifest
-from headscope.facts.stored.location import HubOptions, Location
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import transformers
 
-from headscope.cli.app import build_application
-from headscope.cli.parameters import check_num_labels
 from headscope.errors import UsageError
 from headscope.facts import Finding, Task
+from headscope.shell.app import build_application
+from headscope.shell.parameters import check_num_labels
 
 _COMMANDS = build_application().commands  # type: ignore[attr-defined]
 _OPTIONS = {name: {text for item in command.params for text in item.opts} for name, command in _COMMANDS.items()}

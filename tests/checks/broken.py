@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 
 import headscope
 import headscope.errors
+from headscope.checks.facts import CheckResult
 from headscope.facts import Severity
-from headscope.facts.results.check import CheckResult
 from tests.edits import edit_json
 from tests.families import FAMILIES, Family
 from tests.model.loading.test_quantized import save as save_packed

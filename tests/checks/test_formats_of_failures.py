@@ -9,8 +9,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from headscope.cli import main
-from headscope.facts.results import environment
+from headscope.core.facts import environment
+from headscope.shell import main
 from tests.checks.broken import saved, trained
 from tests.checks.pipeline_formats import validate_junit, validate_sarif
 from tests.checks.test_rules import SCHEMA

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headscope.cli import main
+from headscope.shell import main
 
 pytestmark = pytest.mark.usefixtures("remembered")
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 import transformers
 
+from headscope.core.model.loading.inference import NO_LIMIT
 from headscope.errors import Unsupported
-from headscope.examination.trial import inputs
 from headscope.facts import Task
-from headscope.model.loading.inference import NO_LIMIT
+from headscope.shared.trial import inputs
 from tests.verdicts.runs import SPECIAL, WORDS, make_tokenizer
 
 SENTENCES = inputs.SENTENCES

@@ -9,7 +9,7 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification
 
 import headscope
-from headscope.facts.results.check import Verdict
+from headscope.core.facts.verdict import Verdict
 
 LABELS: dict[str, Any] = {"id2label": {0: "no", 1: "yes", 2: "?"}, "label2id": {"no": 0, "yes": 1, "?": 2}}
 SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from transformers import BertConfig
 
-from headscope.checkpoints.formats.config_file import parse_object
-from headscope.checks.labeled.labels import faults_of_label_maps
+from headscope.checks.rules.labeled.labels import faults_of_label_maps
+from headscope.core.checkpoints.formats.config_file import parse_object
+from headscope.core.model.classes.model_config import build_config, share_labels
+from headscope.core.source.reading.configuration import config_facts
 from headscope.errors import Malformed
-from headscope.examination.base.configuration import config_facts
-from headscope.model.classes.model_config import build_config, share_labels
 
 FEW, MANY = 20_000, 320_000
 

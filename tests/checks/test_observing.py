@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import nn
 
-from headscope.checks.trial import with_causes
-from headscope.examination.trial import observing
-from headscope.examination.trial.encoded import begins_with_cls, is_empty, not_taken, unknown_share
-from headscope.examination.trial.inputs import with_other_content
-from headscope.examination.trial.observing import RunSubject, logits_of, observe
+from headscope.checks.rules.trial import with_causes
+from headscope.core.facts.trial import RaisedError, RunStep, RunTrial
 from headscope.facts import Finding, Severity, Task
-from headscope.facts.trial import RaisedError, RunStep, RunTrial
+from headscope.shared.trial import observing
+from headscope.shared.trial.encoded import begins_with_cls, is_empty, not_taken, unknown_share
+from headscope.shared.trial.inputs import with_other_content
+from headscope.shared.trial.observing import RunSubject, logits_of, observe
 
 CLS, UNKNOWN, PAD = 2, 1, 0
 DIVISION = "ZeroDivisionError: division by zero"

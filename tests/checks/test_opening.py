@@ -15,16 +15,17 @@ import torch
 import transformers
 from torch import nn
 
+from headscope.checks.evidence.run import with_run
+from headscope.core.facts.stored.location import Location
+from headscope.core.facts.trial import RunScope, RunStep, RunTrial
+from headscope.core.source.checkpoint import examine
+from headscope.core.source.loading import choose_class
+from headscope.core.source.reading.reading import read_checkpoint
+from headscope.core.source.request import Request
 from headscope.errors import HeadscopeError, Unsupported
-from headscope.examination.base.reading import read_checkpoint
-from headscope.examination.base.request import Request
-from headscope.examination.checkpoint.examining import examine
-from headscope.examination.checkpoint.loading import choose_class
-from headscope.examination.trial import deciding, opening
-from headscope.examination.trial.inputs import SENTENCES, TextInput
 from headscope.facts import CheckpointKind, Gap, GapTopic, Task
-from headscope.facts.stored.location import Location
-from headscope.facts.trial import RunScope, RunStep, RunTrial
+from headscope.shared.trial import deciding, opening
+from headscope.shared.trial.inputs import SENTENCES, TextInput
 from tests.checks.rules.subjects import subject as a_subject
 from tests.edits import edit_json
 from tests.verdicts.runs import RunCase, make_tokenizer
@@ -427,7 +428,7 @@ def test_half_of_the_free_memory(size: int, fits: bool, monkeypatch: pytest.Monk
 def test_a_run_that_was_wanted_and_is_not_is_unknown() -> None:
     about = a_subject(run=None)
     gap = Gap("run", "the model was not run: why")
-    wanted, other = (deciding.with_run(about, "why", is_wanted=is_wanted) for is_wanted in (True, False))
+    wanted, other = (with_run(about, "why", is_wanted=is_wanted) for is_wanted in (True, False))
     assert wanted.run_reason == other.run_reason == "why"
     assert (wanted.unknown, wanted.inapplicable) == ((*about.unknown, gap), about.inapplicable)
     assert (other.unknown, other.inapplicable) == (about.unknown, (*about.inapplicable, gap))
@@ -437,11 +438,11 @@ def test_a_run_shows_what_peft_does_with_numbers() -> None:
     fit = Gap(GapTopic.ADAPTER_FIT, "without numbers")
     trial, failed = RunTrial(RunScope(1, 1, 1, "cpu")), RunTrial(RunScope(0, 0, 0, "cpu"))
     about = a_subject(not_determined=(OTHER_GAP, fit), run=None)
-    found = deciding.with_run(about, trial, is_wanted=True)
+    found = with_run(about, trial, is_wanted=True)
     assert found.run is trial and found.report.not_determined == (OTHER_GAP,)
-    assert deciding.with_run(about, failed, is_wanted=True).report.not_determined == (OTHER_GAP, fit)
+    assert with_run(about, failed, is_wanted=True).report.not_determined == (OTHER_GAP, fit)
     plain = a_subject(not_determined=(OTHER_GAP,), run=None)
-    assert deciding.with_run(plain, trial, is_wanted=True).report is plain.report
+    assert with_run(plain, trial, is_wanted=True).report is plain.report
 
 
 # ---- chains of sentence-transformers

@@ -13,10 +13,10 @@ import transformers
 from safetensors.torch import load_file
 
 import headscope
-from headscope.checks import RULES
-from headscope.cli import main
+from headscope.checks.rules import RULES
+from headscope.core.facts.verdict import Verdict
 from headscope.facts import Profile, Severity
-from headscope.facts.results.check import Verdict
+from headscope.shell import main
 from tests.checks.advice import unusable_advice
 from tests.checks.broken import Case, saved, trained
 from tests.checks.corpus import FAULTS, HEALTHY

@@ -13,21 +13,20 @@ import torch
 import transformers
 from torch import nn
 
-from headscope.api.loaded import trial_process
-from headscope.api.loaded.trial_process import TrialProcess, beside_fresh_load
+from headscope.checks import trial_process
+from headscope.checks.trial_process import TrialProcess, beside_fresh_load
+from headscope.core.facts.stored.location import HubOptions, Location
+from headscope.core.facts.trial import RunScope, RunTrial
+from headscope.core.source.checkpoint import examine
+from headscope.core.source.live.module import unwrap
+from headscope.core.source.request import Request
+from headscope.core.workers import WorkerEnded
 from headscope.errors import Unsupported, UsageError
-from headscope.examination.base.request import Request
-from headscope.examination.checkpoint.examining import examine
-from headscope.examination.memory import live_trial
-from headscope.examination.memory.module import unwrap
-from headscope.examination.stored import scores
-from headscope.examination.stored.scores import ScoredModel, compared_scores, score_checkpoint, scored
-from headscope.examination.trial import deciding
 from headscope.facts import Task
-from headscope.facts.results.verification import ScoreComparison
-from headscope.facts.stored.location import HubOptions, Location
-from headscope.facts.trial import RunScope, RunTrial
-from headscope.fleet.processes import WorkerEnded
+from headscope.shared.loaded import scores
+from headscope.shared.loaded.facts import ScoreComparison
+from headscope.shared.loaded.scores import ScoredModel, compared_scores, score_checkpoint, scored
+from headscope.shared.trial import deciding, live_trial
 from tests.verdicts.models import trained
 
 TASK = Task.SEQUENCE_CLASSIFICATION
@@ -106,11 +105,11 @@ def test_why_a_model_in_memory_is_not_called(monkeypatch: pytest.MonkeyPatch) ->
 def test_inputs_that_cannot_be_made_are_a_reason() -> None:
     model = bert()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("headscope.trace.batch.probe_batch.build_probe", _divides)
+        patch.setattr("headscope.core.trace.batch.probe_batch.build_probe", _divides)
         with pytest.raises(Unsupported, match="no inputs for it: ZeroDivisionError"):
             live_trial.random_rows(model, TASK)
         assert "no inputs for it" in str(live_trial.live_run(live(model), model))
-        patch.setattr("headscope.trace.batch.probe_batch.build_probe", _refuses)
+        patch.setattr("headscope.core.trace.batch.probe_batch.build_probe", _refuses)
         with pytest.raises(Unsupported, match=r"^none"):
             live_trial.random_rows(model, TASK)
 

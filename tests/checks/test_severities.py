@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from headscope.checks import RULES
-from headscope.checks.rule import Rule, rule
+from headscope.checks.rules import RULES
+from headscope.checks.rules.rule import Rule, rule
+from headscope.core.facts.verdict import GRAVITY, severities_of
 from headscope.facts import Profile, Severity
-from headscope.facts.results.check import GRAVITY, severities_of
-from headscope.render.parts.explain import find_topics
+from headscope.shared.topics import find_topics
 from scripts.write_rules import rules_page
 
 Found = set[tuple[Profile, Severity]]

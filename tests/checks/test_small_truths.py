@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 
 import headscope
-from headscope.checkpoints.reference import parse_reference
+from headscope.core.checkpoints.reference import parse_reference
 from headscope.errors import HeadscopeError, Unsupported, UsageError
 from tests.edits import edit_json
 from tests.families import FAMILIES
@@ -124,11 +124,13 @@ def test_a_missing_temporary_folder_is_named(model: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/nonexistent"])
-    monkeypatch.setattr("headscope.api.inspection.make_request", fails)
+    monkeypatch.setattr("headscope.slices.inspect.run.make_request", fails)
     with pytest.raises(Unsupported, match="temporary folder"):
         headscope.inspect(str(model))
     monkeypatch.setattr(tempfile, "tempdir", "/tmp")
-    monkeypatch.setattr("headscope.api.inspection.make_request", lambda *given, **options: Path("/nonexistent").stat())
+    monkeypatch.setattr(
+        "headscope.slices.inspect.run.make_request", lambda *given, **options: Path("/nonexistent").stat()
+    )
     with pytest.raises(FileNotFoundError):
         headscope.inspect(str(model))
 
@@ -146,8 +148,8 @@ def test_python_without_docstrings_is_named(model: Path) -> None:
 
 
 def test_a_class_for_an_unknown_task_is_named() -> None:
-    from headscope.model.classes.catalog import mapped_name, other_classes
-    from headscope.upstream.transformers import auto_tables
+    from headscope.core.model.classes.catalog import mapped_name, other_classes
+    from headscope.core.upstream.transformers import auto_tables
 
     if "AutoModelForDecision" not in auto_tables():
         pytest.skip("the installed Transformers has no task that headscope doesn't know")

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from headscope import api
 from tests.cli.fake_api import FakeApi
 
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApi]:
     answers = FakeApi()
-    for name in ("inspect", "diff_weights", "snapshot"):
-        monkeypatch.setattr(api, name, getattr(answers, name))
+    monkeypatch.setattr("headscope.slices.inspect.run.inspect", answers.inspect)
+    monkeypatch.setattr("headscope.slices.inspect.weight_diff.diff_weights", answers.diff_weights)
+    monkeypatch.setattr("headscope.slices.lookup.snapshots.snapshot", answers.snapshot)
     monkeypatch.delenv("COLUMNS", raising=False)
     yield answers

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from headscope.api.lookup import disk
-from headscope.cli import main
+from headscope.checks.facts import BaseNumbers, RuleEvidence
+from headscope.core.facts.stored.tokenizer import TokenizerFacts
+from headscope.core.facts.trial import RunTrial
+from headscope.core.source.storage.cache import Cache, StoredFile
+from headscope.core.source.structure import Remembered
 from headscope.errors import ExitCode
-from headscope.examination.base.cache import Cache, StoredFile
-from headscope.examination.checkpoint.structure import Remembered
-from headscope.facts.results.check import BaseNumbers, RuleEvidence
-from headscope.facts.stored.tokenizer import TokenizerFacts
-from headscope.facts.trial import RunTrial
+from headscope.shell import main
+from headscope.slices.lookup import disk
 
 REPORT = f"{'a' * 40}-remembered.json"
 EVIDENCE = f"{'b' * 40}-{'0' * 16}-ruleevidence.json"
@@ -59,6 +59,17 @@ def test_it_counts_every_kind_of_entry(full: Path, capsys: pytest.CaptureFixture
         {"name": "others", "entries": 1, "bytes": 40},
     ]
     assert set(OWN) == names(full)
+
+
+def test_every_kind_of_entry_is_explained(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for kind in disk._KINDS:
+        (place / ("key" if kind == "key" else f"{'a' * 40}-{kind}.json")).write_bytes(b"x" * 32)
+    (place / OLD).write_bytes(b"x" * 32)
+    assert main(["cache"]) == ExitCode.OK
+    shown = capsys.readouterr().out.splitlines()
+    for name in (*disk._KINDS.values(), "others"):
+        (line,) = (line for line in shown if line.startswith(name))
+        assert "1 file, " in line and len(line.split()) > 6
 
 
 def test_what_is_stored_has_a_name_for_its_kind_and_the_name_of_an_entry(place: Path) -> None:

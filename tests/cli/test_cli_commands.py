@@ -9,12 +9,11 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 from reports import REPORTS
 
-from headscope import api
-from headscope.checks import RULES
-from headscope.cli import main
+from headscope.checks.rules import RULES
 from headscope.errors import ExitCode, Gated, HeadscopeError, Malformed, NetworkError, NotFound, Offline, UsageError
 from headscope.facts import Report
-from headscope.render.screens.inspect import inspect_document
+from headscope.shared.report.documents import inspect_document
+from headscope.shell import main
 from tests.cli.fake_api import FakeApi
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "schema" / "headscope-1.0.schema.json"
@@ -261,6 +260,6 @@ def test_what_is_to_be_scored_runs_on_the_cpu(given: list[str], device: str, mon
         asked.update(options)
         raise UsageError("enough", "")
 
-    monkeypatch.setattr(api, "forward", forward)
+    monkeypatch.setattr("headscope.slices.forward.run.forward", forward)
     assert main(["forward", "bert", *given]) == ExitCode.USAGE
     assert asked["device"] == device

@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 from reports import REPORTS
 
-from headscope import api
-from headscope.cli import main
 from headscope.errors import ExitCode, NotFound
 from headscope.facts import Gap, Report
-from headscope.render.screens.inspect import inspect_document
+from headscope.shared.report.documents import inspect_document
+from headscope.shell import main
 from tests.cli.fake_api import FakeApi
 
 PERMISSIONS = 0o640
@@ -163,7 +162,7 @@ class Terminal(io.StringIO):
 def test_progress_is_shown_on_a_terminal_unless_it_is_unwanted(
     fake: FakeApi, monkeypatch: pytest.MonkeyPatch, arguments: list[str], variable: str, shown: bool
 ) -> None:
-    from headscope.cli import progress
+    from headscope.shell import progress
 
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
@@ -171,7 +170,7 @@ def test_progress_is_shown_on_a_terminal_unless_it_is_unwanted(
     monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", variable)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(progress, "_PATIENCE", 0.0)
-    monkeypatch.setattr(api, "inspect", lambda *_, progress, **__: slow_report(progress))
+    monkeypatch.setattr("headscope.slices.inspect.run.inspect", lambda *_, progress, **__: slow_report(progress))
     assert main(["inspect", "bert", *arguments]) == ExitCode.OK
     assert ("reading" in terminal.getvalue()) is shown
 
@@ -245,6 +244,6 @@ def test_output_that_is_refused_has_the_hint_of_its_reason(
     def refused(*_: object) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
-    monkeypatch.setattr("headscope.outputs.write_whole", refused)
+    monkeypatch.setattr("headscope.core.outputs.write_whole", refused)
     assert main(["explain", "HS101", "-o", str(tmp_path / "file")]) == 2
     assert "write where you have permission" in capsys.readouterr().err

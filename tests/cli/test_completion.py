@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from headscope.checkpoints.snapshot import bundled_snapshots
-from headscope.checks import RULES
-from headscope.cli import completion
-from headscope.cli.app import build_application
-from headscope.examination.base.shipped import CLASSES, shipped
+from headscope.checks.rules import RULES
+from headscope.core.checkpoints.snapshot import bundled_snapshots
+from headscope.core.facts.heads.tasks import OTHER_NAMES
+from headscope.core.source.storage.shipped import CLASSES, shipped
+from headscope.core.upstream.hub import client_cache, repositories_in
 from headscope.facts import PoolingKind, Severity, Task
-from headscope.facts.heads.tasks import OTHER_NAMES
-from headscope.render.parts.explain import topics
-from headscope.upstream.hub import client_cache, repositories_in
+from headscope.shared.topics import topics
+from headscope.shell import completion
+from headscope.shell.app import build_application
 
 BERT = [f"BertFor{task}" for task in ("MultipleChoice", "NextSentencePrediction", "QuestionAnswering",
                                       "SequenceClassification", "TokenClassification")]  # fmt: skip

@@ -6,12 +6,12 @@ import shlex
 import pytest
 
 import headscope
-from headscope.api.arguments.checkpoint import AdapterOption, PlaceOptions, ReportCacheOption
-from headscope.cli import main
-from headscope.cli.app import build_application
-from headscope.cli.command_table import COMMANDS as ENTRIES
-from headscope.cli.parameters import options_of_command, typed_options
+from headscope.commands import COMMANDS as ENTRIES
 from headscope.errors import ExitCode
+from headscope.shell import main
+from headscope.shell.app import build_application
+from headscope.shell.options.checkpoint import AdapterOption, PlaceOptions, ReportCacheOption
+from headscope.shell.parameters import options_of_command, typed_options
 
 COMMANDS = build_application().commands  # type: ignore[attr-defined]
 

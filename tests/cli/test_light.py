@@ -36,7 +36,7 @@ def model(tmp_path: Path) -> Path:
 
 def ran(site: Path, tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     code = (
-        f"import sys; sys.path[:0] = [{str(ROOT)!r}, {str(site)!r}]; from headscope.cli import main; sys.exit(main())"
+        f"import sys; sys.path[:0] = [{str(ROOT)!r}, {str(site)!r}]; from headscope.shell import main; sys.exit(main())"
     )
     return subprocess.run(
         [sys.executable, "-S", "-c", code, *arguments], capture_output=True, text=True, check=False, timeout=120,

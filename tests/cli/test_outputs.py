@@ -10,11 +10,11 @@ import pytest
 import transformers
 
 import headscope
-from headscope.cli.app import main
-from headscope.cli.command_table import COMMANDS
-from headscope.cli.parameters import Typed, options_of_command
+from headscope.commands import COMMANDS
+from headscope.core.outputs import check_output
 from headscope.errors import UsageError
-from headscope.outputs import check_output
+from headscope.shell.app import main
+from headscope.shell.parameters import Typed, options_of_command
 from tests.editing.test_checkpoint_edit import saved
 
 READ = {
@@ -206,7 +206,7 @@ def _is_open(path: Path) -> bool:
 
 
 def test_the_cache_removes_its_own_entries_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from headscope.examination.base import cache
+    from headscope.core.source.storage import cache
 
     monkeypatch.setattr(cache, "MOST_ENTRIES", 1)
     (tmp_path / "config.json").write_text("{}")

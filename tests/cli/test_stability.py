@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 import headscope
-from headscope.cli.app import main
-from headscope.cli.command_table import COMMANDS, EXPERIMENTAL
+from headscope.commands import COMMANDS, EXPERIMENTAL
 from headscope.errors import DeprecatedName, warn_deprecated
-from headscope.render.parts import explain as explanations
+from headscope.shared import topics as explanations
+from headscope.shell.app import main
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if hasattr(headscope, name.replace("-", "_"))])

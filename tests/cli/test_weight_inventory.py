@@ -8,8 +8,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from headscope.cli import main
 from headscope.errors import ExitCode
+from headscope.shell import main
 from scripts.write_schema import build_schema
 
 CONFIG = {

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
 from site_look import structures_of_families
 
-from headscope.examination.base.shipped import PLACE
+from headscope.core.source.storage.shipped import PLACE
 from tests.api.lookup.test_shipped import checkpoint_of, counts_of
 from tests.headers_only import Checkpoint
 

@@ -4,13 +4,13 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from headscope.core.words.plain_words import plain_words
+from headscope.core.words.tokens import legend_of, token_rows
 from headscope.facts import Report
-from headscope.render.parts.findings import next_of_inspect
-from headscope.render.parts.report_facts import brief_label_facts, brief_pooling_facts
-from headscope.render.parts.verdict import tell_verdict
-from headscope.render.screens.inspect import inspect_document, inspect_markdown
-from headscope.render.text.plain_words import plain_words
-from headscope.render.text.tokens import legend_of, token_rows
+from headscope.shared.report.documents import inspect_document, inspect_markdown
+from headscope.shared.report.findings import next_of_inspect
+from headscope.shared.report.report_facts import brief_label_facts, brief_pooling_facts
+from headscope.shared.report.verdict import tell_verdict
 
 NOT_THE_PAGES = {
     "environment": ("python", "torch", "huggingface_hub", "safetensors"),

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from headscope.core.facts.heads.atlas import HeadEntry
+from headscope.core.facts.plain import from_dict, to_dict
 from headscope.facts import PaddingEffect, Task
-from headscope.facts.heads.atlas import HeadEntry
-from headscope.facts.plain import from_dict, to_dict
-from headscope.render.diagram.svg import svg_text
+from headscope.slices.diagram.svg import svg_text
 from scripts.atlas_page import atlas_page
 from scripts.entry_picture import entry_picture
 

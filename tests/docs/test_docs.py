@@ -93,7 +93,7 @@ def test_no_shown_command_fails() -> None:
 
 
 def test_every_documented_command_exists() -> None:
-    from headscope.cli.command_table import COMMANDS
+    from headscope.commands import COMMANDS
 
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
@@ -103,7 +103,7 @@ def test_every_documented_command_exists() -> None:
 
 def test_every_option_in_a_recipe_exists() -> None:
 
-    from headscope.cli.app import build_application
+    from headscope.shell.app import build_application
 
     commands = build_application().commands  # type: ignore[attr-defined]
     seen = 0

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from headscope.checkpoints.reading import read_manifest
-from headscope.checkpoints.snapshot import bundled_snapshots
-from headscope.facts.stored.location import HubOptions, Location
+from headscope.core.checkpoints.reading import read_manifest
+from headscope.core.checkpoints.snapshot import bundled_snapshots
+from headscope.core.facts.stored.location import HubOptions, Location
 from tests.api.lookup.test_shipped import checkpoint_of, counts_of
 from tests.docs.look_cases import IS_WHOLE, looked_at
 from tests.docs.look_page import differences

@@ -17,11 +17,11 @@ import pytest
 from hostile.corpus.case import ONE_TENSOR, checkpoint, safetensors
 from hostile.corpus.headers import CASES
 
-from headscope.checkpoints.formats.bytes import LocalBytes
-from headscope.checkpoints.formats.dtypes import SAFETENSORS
-from headscope.checkpoints.formats.safetensors_header import read_safetensors_header
+from headscope.core.checkpoints.formats.bytes import LocalBytes
+from headscope.core.checkpoints.formats.dtypes import SAFETENSORS
+from headscope.core.checkpoints.formats.safetensors_header import read_safetensors_header
+from headscope.core.words.safe import safe
 from headscope.errors import Malformed
-from headscope.render.text.safe import safe
 from tests.hub import COMMIT, Answer, Hub, serve
 
 ROOT = Path(__file__).resolve().parents[2]

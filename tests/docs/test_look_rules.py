@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 import headscope
-from headscope.examination.base.reading import read_checkpoint
-from headscope.examination.base.request import Request
-from headscope.examination.checkpoint.shipped_structures import shipped_examination
-from headscope.facts.stored.location import Location
+from headscope.core.facts.stored.location import Location
+from headscope.core.source.memory.shipped_structures import shipped_examination
+from headscope.core.source.reading.reading import read_checkpoint
+from headscope.core.source.request import Request
 from tests.api.lookup.test_shipped import checkpoint_of
 from tests.docs.look_cases import IS_WHOLE, SITE, Case, cases, looked_at
 from tests.docs.look_page import differences, said_of

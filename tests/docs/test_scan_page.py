@@ -19,7 +19,7 @@ def folder(tmp_path: Path) -> Path:
     """What the page takes for granted: a list of models, and a folder with a checkpoint."""
     (tmp_path / "models.txt").write_text("# three\nbert-base-uncased\nroberta-base\ngpt2\n", encoding="utf-8")
     (tmp_path / "runs").mkdir()
-    shutil.copy(ROOT / "headscope" / "checkpoints" / "bundled" / "gpt2.json", tmp_path / "runs")
+    shutil.copy(ROOT / "headscope" / "core" / "checkpoints" / "bundled" / "gpt2.json", tmp_path / "runs")
     return tmp_path
 
 

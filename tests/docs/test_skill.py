@@ -82,7 +82,7 @@ def commands() -> list[str]:
 def test_a_command_in_the_table_gives_a_document(
     command: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    from headscope.cli import main
+    from headscope.shell import main
 
     real = dict(REAL)
     if "verify" in command:  # it loads weights, which a snapshot doesn't have

@@ -19,10 +19,10 @@ import torch
 import transformers
 
 import headscope
-from headscope.cli.app import main
-from headscope.editing import checkpoint_edit
-from headscope.editing.proving import prove_here
+from headscope.copies.proving import prove_here
 from headscope.errors import HeadscopeError, NotFound, Unsupported, UsageError
+from headscope.shell.app import main
+from headscope.slices.edit import checkpoint_edit
 
 LABELS = ("bad", "fair", "good")
 TEXT = {

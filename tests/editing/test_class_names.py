@@ -13,10 +13,10 @@ from test_checkpoint_edit import saved
 from test_merging import save_adapter, save_base
 
 import headscope
-from headscope.cli.app import main
-from headscope.editing import checkpoint_edit, merging
-from headscope.editing.proving import prove_here
+from headscope.copies.proving import prove_here
 from headscope.errors import UsageError
+from headscope.shell.app import main
+from headscope.slices.edit import checkpoint_edit, merging
 
 NAMES = ("bad", "fair", "good")
 BACK = {name: at for at, name in enumerate(NAMES)}
@@ -219,7 +219,7 @@ def test_a_head_of_contradictory_names_is_not_written_into_an_adapter(
 def test_many_names_contradict_each_other_in_a_moment(bert: Path) -> None:
     import time
 
-    from headscope.editing.classes.class_names import faults_of_names
+    from headscope.slices.edit.classes.class_names import faults_of_names
 
     names = {str(at + 1): f"class {at}" for at in range(200_000)}
     started = time.process_time()

@@ -15,9 +15,9 @@ from test_labeled_edits import TEXTS, table
 from test_merging import save_adapter, save_base
 
 import headscope
-from headscope.cli.app import main
-from headscope.editing import adapter_head, checkpoint_edit, merging
-from headscope.editing.proving import prove_here
+from headscope.copies.proving import prove_here
+from headscope.shell.app import main
+from headscope.slices.edit import adapter_head, checkpoint_edit, merging
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "edit.md"
 COMMANDS = [

@@ -5,9 +5,9 @@ import pytest
 from scipy.special import expit, softmax
 from sklearn.metrics import f1_score, log_loss
 
-from headscope.editing.fitting import ScoredTexts, figures_of, fitted_temperature, fitted_thresholds
+from headscope.copies.facts import FitFigure, FitKind, FitMetric
 from headscope.errors import UsageError
-from headscope.facts.results.edit import FitFigure, FitKind, FitMetric
+from headscope.slices.edit.fitting import ScoredTexts, figures_of, fitted_temperature, fitted_thresholds
 
 NAMES = ("a", "b", "c")
 

@@ -16,10 +16,10 @@ from sklearn.metrics import f1_score, log_loss
 from test_checkpoint_edit import TEXT, saved
 
 import headscope
-from headscope.cli.app import main
-from headscope.editing import checkpoint_edit
-from headscope.editing.proving import prove_here
+from headscope.copies.proving import prove_here
 from headscope.errors import HeadscopeError, Unsupported, UsageError
+from headscope.shell.app import main
+from headscope.slices.edit import checkpoint_edit
 
 TEXTS = [f"w{at % 90} w{at * 7 % 90} w{at * at % 89} w{at % 13}" for at in range(240)]
 

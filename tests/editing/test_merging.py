@@ -17,10 +17,10 @@ from scorers import save_tokenizer
 from test_checkpoint_edit import TEXT
 
 import headscope
-from headscope.cli.app import main
-from headscope.editing import adapter_head, checkpoint_edit, merging
-from headscope.editing.proving import prove_here
+from headscope.copies.proving import prove_here
 from headscope.errors import HeadscopeError, Unsupported, UsageError
+from headscope.shell.app import main
+from headscope.slices.edit import adapter_head, checkpoint_edit, merging
 
 
 @pytest.fixture(autouse=True)

@@ -12,10 +12,10 @@ import torch
 import transformers
 
 import headscope
-from headscope.cli.app import main
-from headscope.editing.repair import run as repairing
-from headscope.editing.repair.proof import prove_repair
 from headscope.errors import HeadscopeError
+from headscope.shell.app import main
+from headscope.slices.repair import repaired_copy as repairing
+from headscope.slices.repair.proof import prove_repair
 from tests.editing.test_which_model import configured, documents, loads, model_of, save, state_of
 
 pytestmark = pytest.mark.usefixtures("warm_children")

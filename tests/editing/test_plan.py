@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from headscope.editing.classes.class_rows import edited_tensor, promised_scores
-from headscope.editing.plan import LabelChanges, plan_labels, read_additions, read_changes_file, read_merges, read_pairs
+from headscope.copies.class_rows import edited_tensor, promised_scores
+from headscope.copies.facts import EditedLabel, LabelOrigin
 from headscope.errors import Unsupported, UsageError
-from headscope.facts.results.edit import EditedLabel, LabelOrigin
+from headscope.shell.values import read_pairs
+from headscope.slices.edit.plan import LabelChanges, plan_labels, read_additions, read_changes_file, read_merges
 
 
 def edited_head(

@@ -14,18 +14,18 @@ import transformers
 from test_checkpoint_edit import TEXT, logits
 
 import headscope
-from headscope.cli.app import main
-from headscope.editing import checkpoint_edit
-from headscope.editing.classes.class_axis import ClassTensor
-from headscope.editing.classes.class_rows import promised_scores
-from headscope.editing.classes.score_function import check_shifts
-from headscope.editing.plan import LabelChanges, plan_labels
-from headscope.editing.promises import ScoreChange, of_function, promises
-from headscope.editing.proving import prove_here
-from headscope.editing.wish import EditWish
+from headscope.copies.class_rows import promised_scores
+from headscope.copies.facts import EditedLabel, LabelOrigin
+from headscope.copies.proving import prove_here
 from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.facts import TensorHeader
-from headscope.facts.results.edit import EditedLabel, LabelOrigin
+from headscope.shell.app import main
+from headscope.slices.edit import checkpoint_edit
+from headscope.slices.edit.classes.class_axis import ClassTensor
+from headscope.slices.edit.classes.score_function import check_shifts
+from headscope.slices.edit.plan import LabelChanges, plan_labels
+from headscope.slices.edit.promises import ScoreChange, of_function, promises
+from headscope.slices.edit.wish import EditWish
 
 
 @pytest.fixture(autouse=True)

@@ -17,10 +17,10 @@ import torch
 import transformers
 
 import headscope
-from headscope.cli.app import main
-from headscope.editing.repair import run as repairing
-from headscope.editing.repair.proof import prove_repair
 from headscope.errors import HeadscopeError, NotFound, Unsupported, UsageError
+from headscope.shell.app import main
+from headscope.slices.repair import repaired_copy as repairing
+from headscope.slices.repair.proof import prove_repair
 from tests.families import FAMILIES
 
 LABELS = {"id2label": {0: "no", 1: "maybe", 2: "yes"}, "label2id": {"no": 0, "maybe": 1, "yes": 2}}

@@ -9,15 +9,15 @@ import safetensors.torch
 import torch
 
 import headscope
-from headscope.checkpoints.states.peft_keys import MergePeft
-from headscope.cli.app import main
-from headscope.editing.repair import run as repairing
-from headscope.editing.repair.given import check_trust
-from headscope.editing.repair.proof import prove_repair
-from headscope.editing.repair.steps import RepairWish
+from headscope.core.checkpoints.states.peft_keys import MergePeft
+from headscope.core.source.reading import without_config
 from headscope.errors import HeadscopeError, Malformed, NotFound, Unsupported, UsageError
-from headscope.examination.base import without_config
 from headscope.facts import CheckpointState, Repair, StateKind
+from headscope.shell.app import main
+from headscope.slices.repair import repaired_copy as repairing
+from headscope.slices.repair.given import check_trust
+from headscope.slices.repair.proof import prove_repair
+from headscope.slices.repair.steps import RepairWish
 from tests.families import FAMILIES
 
 _QUERY = "bert.encoder.layer.0.attention.self.query"

@@ -17,11 +17,11 @@ import transformers
 from tokenizers import Tokenizer, models
 
 import headscope
-from headscope.cli.app import main
-from headscope.editing import checkpoint_edit
-from headscope.editing.config_changes import card_with_edit
-from headscope.editing.proving import prove_here
+from headscope.copies.config_changes import card_with_edit
+from headscope.copies.proving import prove_here
 from headscope.errors import NotFound, UnfinishedOutput, UsageError
+from headscope.shell.app import main
+from headscope.slices.edit import checkpoint_edit
 from tests.cli.test_outputs import digests
 from tests.editing.test_checkpoint_edit import saved
 
@@ -304,7 +304,7 @@ def test_blanks_around_a_name_belong_to_it(tmp_path: Path) -> None:
 
 
 def test_the_permissions_of_a_private_head_and_of_a_private_configuration_stay(tmp_path: Path) -> None:
-    from headscope.editing.writing import limit_permissions
+    from headscope.copies.writing import limit_permissions
 
     places = [tmp_path / name for name in ("adapter", "trained", "made")]
     for place in places:
@@ -324,7 +324,7 @@ def test_the_permissions_of_a_private_head_and_of_a_private_configuration_stay(t
 
 
 def test_a_leftover_that_can_not_be_opened_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from headscope.editing import writing
+    from headscope.copies import writing
 
     (tmp_path / ".new.headscope-11112222").mkdir()
 

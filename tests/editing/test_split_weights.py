@@ -17,11 +17,11 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 
-from headscope.checkpoints.states.deepspeed import MergeZero
-from headscope.checkpoints.states.distributed import MergeDistributed
-from headscope.checkpoints.states.training_file import SavePickledModel
-from headscope.editing.repair.split_weights import split_tensors
+from headscope.core.checkpoints.states.deepspeed import MergeZero
+from headscope.core.checkpoints.states.distributed import MergeDistributed
+from headscope.core.checkpoints.states.training_file import SavePickledModel
 from headscope.errors import Malformed, Unsupported
+from headscope.slices.repair.split_weights import split_tensors
 
 
 def distributed(folder: Path, parts: list[tuple[int, torch.Tensor]], size: int, dtype: torch.dtype) -> torch.Tensor:

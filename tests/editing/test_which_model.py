@@ -11,10 +11,10 @@ import transformers
 from safetensors.torch import save_file
 
 import headscope
-from headscope.cli.app import main
-from headscope.editing.repair import run as repairing
-from headscope.editing.repair.proof import prove_repair
 from headscope.errors import HeadscopeError, UsageError
+from headscope.shell.app import main
+from headscope.slices.repair import repaired_copy as repairing
+from headscope.slices.repair.proof import prove_repair
 from tests.families import FAMILIES
 
 State = dict[str, torch.Tensor]

@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from headscope.facts.results.check import Verdict
-from headscope.facts.results.scan import ScanRow
+from headscope.core.facts.verdict import Verdict
+from headscope.slices.fleet.facts import ScanRow
 
 VERDICTS = tuple(Verdict)
 
@@ -60,7 +60,7 @@ def workers_below(process: int) -> int:
     count = 0
     for one in below:
         with contextlib.suppress(OSError):
-            count += b"headscope.fleet.processes" in Path(f"/proc/{one}/cmdline").read_bytes()
+            count += b"headscope.core.workers" in Path(f"/proc/{one}/cmdline").read_bytes()
     return count
 
 
@@ -68,7 +68,7 @@ _WRITER = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
 from tables import row
-from headscope.fleet.table import open_table
+from headscope.slices.fleet.table.table import open_table
 
 table = open_table(sys.argv[2], go_on=True)
 for number in range(1_000_000):

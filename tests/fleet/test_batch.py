@@ -8,9 +8,10 @@ import pytest
 from headers_only import checkpoint_of, write
 
 import headscope
+from headscope.core.source import building
+from headscope.core.source.memory import memory
 from headscope.errors import UsageError
-from headscope.examination.checkpoint import building, memory
-from headscope.facts.results.scan import columns
+from headscope.slices.fleet.facts import columns
 
 SNAPSHOTS = ("bert-base-uncased", "gpt2", "roberta-base")
 POOLINGS = {"bert-base-uncased": "first_token", "gpt2": "last_non_pad_token", "roberta-base": "first_token"}

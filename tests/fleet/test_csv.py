@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, strategies as st
 from tables import files_in, names_in, row, rows_in
 
+from headscope.core.words.cells import LONGEST_CELL, csv_cells
+from headscope.core.words.safe import safe
 from headscope.errors import HeadscopeError, UsageError
-from headscope.facts.results.scan import ScanRow, columns
-from headscope.fleet import table as tables
-from headscope.fleet.table import open_table
-from headscope.render.text.cells import LONGEST_CELL, csv_cells
-from headscope.render.text.safe import safe
+from headscope.slices.fleet.facts import ScanRow, columns
+from headscope.slices.fleet.table import table as tables
+from headscope.slices.fleet.table.table import open_table
 
 SIGNS = "=+-@\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH COMMERCIAL AT}"
 HOSTILE = (

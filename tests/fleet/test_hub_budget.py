@@ -15,18 +15,18 @@ from hub import Hub, Quota, client_settings, serve
 from huggingface_hub import constants
 from safetensors.torch import save
 
-from headscope.checkpoints.hub.requests import Deadline
+from headscope.core.checkpoints.hub.requests import Deadline
 from headscope.errors import NetworkError, UsageError
-from headscope.fleet.hub_budget import SharedBudget, limit_of
+from headscope.slices.fleet.hub.budget import SharedBudget, limit_of
 from tests import warm
 
 WORKER = """
 import json, sys, time
 from pathlib import Path
-from headscope.checkpoints.reading import read_manifest
-from headscope.fleet.hub_budget import SharedBudget
+from headscope.core.checkpoints.reading import read_manifest
+from headscope.slices.fleet.hub.budget import SharedBudget
 from headscope.errors import HeadscopeError
-from headscope.facts.stored.location import HubOptions, Location
+from headscope.core.facts.stored.location import HubOptions, Location
 
 file, *references = sys.argv[1:]
 budget = SharedBudget(Path(file)) if file else None
@@ -251,7 +251,7 @@ def test_time_that_is_waited_for_others_is_not_that_of_the_server() -> None:
 HOLDER = """
 import sys, time
 from pathlib import Path
-from headscope.fleet.hub_budget import SharedBudget
+from headscope.slices.fleet.hub.budget import SharedBudget
 budget = SharedBudget(Path(sys.argv[1]))
 with budget._locked_windows():
     print("held", flush=True)

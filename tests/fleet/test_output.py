@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 from tables import names_in, random_seconds, row, rows_in, write_until_killed
 
-from headscope.api.many.scanning import run_scan
 from headscope.errors import HeadscopeError, UsageError
-from headscope.facts.results.scan import columns
-from headscope.fleet import output
-from headscope.fleet.output import RowFile
-from headscope.fleet.table import open_table
-from headscope.fleet.table_scan import ScanOutput
-from headscope.fleet.target import ScanSources
+from headscope.slices.fleet.facts import columns
+from headscope.slices.fleet.scanning import run_scan
+from headscope.slices.fleet.table import files as output
+from headscope.slices.fleet.table.files import RowFile
+from headscope.slices.fleet.table.table import open_table
+from headscope.slices.fleet.table_scan import ScanOutput
+from headscope.slices.fleet.target import ScanSources
 
 
 def written(path: Path, *names: str) -> Path:
@@ -207,7 +207,7 @@ _AS_NOBODY = """
 import os, sys
 import encodings.utf_8_sig  # nobody may not read Python's own folder
 from headscope.errors import HeadscopeError
-from headscope.fleet import table
+from headscope.slices.fleet.table import table
 if os.getuid() == 0:
     os.setuid(65534)
 try:
@@ -245,7 +245,7 @@ import resource, sys
 sys.path.insert(0, sys.argv[1])
 from tables import row
 from headscope.errors import HeadscopeError
-from headscope.fleet.table import open_table
+from headscope.slices.fleet.table.table import open_table
 resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, 5_000))
 try:
     with open_table(sys.argv[2]) as table:
@@ -333,7 +333,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from tables import row
-from headscope.fleet.table import open_table
+from headscope.slices.fleet.table.table import open_table
 with open_table("/dev/stdout") as table:
     table.write(row("a"))
     table.write(row("b"))

@@ -15,15 +15,15 @@ from scan_faults import Dies, Fills, Grows, Hangs, Imports, Leaves, Raises, Told
 from tables import workers_below
 
 import headscope
-from headscope.api.options import make_request
+from headscope.core import workers as processes
+from headscope.core.facts.verdict import Verdict
+from headscope.core.workers import Worker, WorkerEnded
 from headscope.errors import HeadscopeError, Unsupported, UsageError, WithoutConfig
-from headscope.facts.results.check import Verdict
-from headscope.fleet import processes
-from headscope.fleet.pool import Limits, Work, scan_in_pool
-from headscope.fleet.processes import Worker, WorkerEnded
-from headscope.fleet.row import RowOptions
-from headscope.fleet.scratch import shared_folder
-from headscope.fleet.target import Target
+from headscope.shell.values import make_request
+from headscope.slices.fleet.pool import Limits, Work, scan_in_pool
+from headscope.slices.fleet.row import RowOptions
+from headscope.slices.fleet.scratch import shared_folder
+from headscope.slices.fleet.target import Target
 from tests.headers_only import Checkpoint, write
 
 SNAPSHOTS = ("bert-base-uncased", "gpt2", "roberta-base", "distilbert-base-uncased")
@@ -75,7 +75,8 @@ def test_the_time_of_an_import_is_not_the_time_of_a_checkpoint(tmp_path: Path) -
     (tmp_path / "torch.py").write_text("import time, transformers; time.sleep(0.3)", encoding="utf-8")
     (tmp_path / "transformers.py").write_text("import time; time.sleep(0.2)", encoding="utf-8")
     code = (
-        "from contextlib import contextmanager\nfrom headscope.upstream.imports import ImportTime, watched_imports\n"
+        "from contextlib import contextmanager\n"
+        "from headscope.core.upstream.imports import ImportTime, watched_imports\n"
         "@contextmanager\ndef around(name):\n    print('begin', name)\n    yield\n    print('end')\n"
         "with watched_imports(around):\n    import torch, transformers\n"
         "print(0.5 <= ImportTime.seconds < 5, type(torch.__loader__).__name__)"
@@ -178,7 +179,7 @@ def test_rows_say_what_inspect_says() -> None:
 
 KILLED = """
 import os, signal, sys, tempfile
-from headscope.fleet.scratch import shared_folder
+from headscope.slices.fleet.scratch import shared_folder
 
 tempfile.tempdir = sys.argv[1]
 with shared_folder() as folder:

@@ -18,10 +18,10 @@ from scan_faults import Dies, Hangs, Leaves, Raises, Slow
 from tables import rows_in, workers_below
 
 import headscope
-from headscope.api.many.scanning import run_scan
 from headscope.errors import HeadscopeError, UsageError
-from headscope.fleet.table_scan import Progressed, ScanOutput
-from headscope.fleet.target import ScanSources
+from headscope.slices.fleet.scanning import run_scan
+from headscope.slices.fleet.table_scan import Progressed, ScanOutput
+from headscope.slices.fleet.target import ScanSources
 
 SNAPSHOTS = ("bert-base-uncased", "gpt2", "roberta-base", "distilbert-base-uncased", "nothing-here")
 DRIVER = """
@@ -29,9 +29,9 @@ import sys
 from pathlib import Path
 from scan_faults import Slow
 import headscope
-from headscope.api.many.scanning import run_scan
-from headscope.fleet.table_scan import ScanOutput
-from headscope.fleet.target import ScanSources
+from headscope.slices.fleet.scanning import run_scan
+from headscope.slices.fleet.table_scan import ScanOutput
+from headscope.slices.fleet.target import ScanSources
 
 names = Path(sys.argv[1]).read_text(encoding="utf-8").splitlines()
 run_scan(ScanSources(map(Slow, names)), ScanOutput(sys.argv[2], executor="ray"), workers=2, offline=True)
@@ -154,11 +154,11 @@ class TestWithRay:
         assert rows == local_rows(["gpt2", "nothing-here"], tmp_path)
 
     def test_each_culprit_costs_itself_alone(self, cluster: Any) -> None:
-        from headscope.api.options import make_request
-        from headscope.fleet.pool import Limits, Work
-        from headscope.fleet.ray_engine import scan_on_ray
-        from headscope.fleet.row import RowOptions
-        from headscope.fleet.target import Target
+        from headscope.shell.values import make_request
+        from headscope.slices.fleet.pool import Limits, Work
+        from headscope.slices.fleet.ray_engine import scan_on_ray
+        from headscope.slices.fleet.row import RowOptions
+        from headscope.slices.fleet.target import Target
 
         targets = [Dies("dies"), Leaves("leaves"), Raises("raises"), Hangs("hangs"), Target("gpt2")]
         work = Work(make_request("", {"offline": True}), RowOptions())

@@ -14,7 +14,7 @@ from pyarrow import parquet
 from tables import row
 
 from headscope.errors import UsageError
-from headscope.fleet.table import open_table
+from headscope.slices.fleet.table.table import open_table
 
 
 @pytest.fixture
@@ -51,7 +51,8 @@ def printed_conversion() -> str:
 
 def test_json_lines_need_no_pyarrow(tmp_path: Path) -> None:
     code = (
-        "import sys; from headscope.fleet import table; table.open_table(sys.argv[1]); print('pyarrow' in sys.modules)"
+        "import sys; from headscope.slices.fleet.table import table; table.open_table(sys.argv[1]); "
+        "print('pyarrow' in sys.modules)"
     )
     ran = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "a.jsonl")], capture_output=True, text=True, check=True

@@ -15,14 +15,14 @@ from typing import Any
 import jsonschema
 import pytest
 
-from headscope.api.many.scanning import run_scan
-from headscope.cli import main
-from headscope.cli.output import write_stdout
-from headscope.facts.results.environment import tool_version
-from headscope.facts.results.scan import ScanRow, columns
-from headscope.fleet import target
-from headscope.fleet.table_scan import ScanOutput
-from headscope.fleet.target import ScanSources, Target
+from headscope.core.facts.environment import tool_version
+from headscope.shell import main
+from headscope.shell.output import write_stdout
+from headscope.slices.fleet import target
+from headscope.slices.fleet.facts import ScanRow, columns
+from headscope.slices.fleet.scanning import run_scan
+from headscope.slices.fleet.table_scan import ScanOutput
+from headscope.slices.fleet.target import ScanSources, Target
 from tests import warm
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schema"

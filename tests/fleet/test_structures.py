@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from headers_only import Checkpoint, checkpoint_of, variants, write
 
-from headscope.api.options import make_request
+from headscope.checks.findings import with_findings
+from headscope.core.source.checkpoint import examine
+from headscope.core.source.memory.memory import Memory, Structures
+from headscope.core.source.storage.cache import Cache
 from headscope.errors import HeadscopeError
-from headscope.examination.base.cache import Cache
-from headscope.examination.checkpoint.examining import examine
-from headscope.examination.checkpoint.findings import with_findings
-from headscope.examination.checkpoint.memory import Memory, Structures
+from headscope.shell.values import make_request
 
 # An encoder with a pooler, a decoder that reads a pad token, a head for each token, images.
 CLASSES = (

@@ -13,13 +13,13 @@ from xml.etree import ElementTree
 import pytest
 from markdown_it import MarkdownIt
 
-from headscope.checks import RULES
-from headscope.facts.results.check import Verdict
-from headscope.facts.results.scan import Cause, ScanRow, ScanSummary, Tally
-from headscope.render.pages.scan_page import scan_html
-from headscope.render.screens.scan import scan_markdown, scan_screen, scan_verdict
-from headscope.render.text.console import plain_text
-from headscope.render.text.lines import WIDE
+from headscope.checks.rules import RULES
+from headscope.core.facts.verdict import Verdict
+from headscope.core.words.console import plain_text
+from headscope.core.words.lines import WIDE
+from headscope.slices.fleet.facts import Cause, ScanRow, ScanSummary, Tally
+from headscope.slices.fleet.page import scan_html
+from headscope.slices.fleet.screen import scan_markdown, scan_screen, scan_verdict
 
 GOLDEN = Path(__file__).parent / "golden"
 NAMES = {rule.id: (rule.name, rule.title) for rule in RULES.values()}

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import headscope
-from headscope.checkpoints.snapshot import _bundled_folder
+from headscope.core.checkpoints.snapshot import _bundled_folder
 from headscope.errors import UsageError
-from headscope.fleet.target import Target, found_below, read_list, without_repeats
+from headscope.slices.fleet.target import Target, found_below, read_list, without_repeats
 
 COMMIT, OTHER = "a" * 40, "b" * 40
 

@@ -51,7 +51,7 @@ def _kilobytes(name: str) -> float:
 def main() -> None:
     """Runs every case through the command line and prints what the groups took."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-    from headscope.cli import main as headscope
+    from headscope.shell import main as headscope
     from hostile.corpus import GROUPS
 
     run(["inspect", "bert-base-uncased", "--offline", "-q"], headscope)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from headscope.cli import main
+from headscope.shell import main
 from hostile import servers
 from hostile.corpus import CASES, GROUPS
 from hostile.corpus.case import CANARY, Case

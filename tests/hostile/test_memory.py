@@ -20,7 +20,7 @@ import sys
 import transformers, torch, accelerate
 from transformers import PreTrainedModel
 sys.path.insert(0, {tests!r})
-from headscope.cli import main
+from headscope.shell import main
 from hostile.measure import measured
 
 with measured() as taken:

@@ -7,8 +7,8 @@ from collections import OrderedDict
 import torch
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from headscope.checkpoints.formats.pickle.interpreter import read_pickle
-from headscope.checkpoints.formats.torch_file import read_torch_headers
+from headscope.core.checkpoints.formats.pickle.interpreter import read_pickle
+from headscope.core.checkpoints.formats.torch_file import read_torch_headers
 from headscope.errors import HeadscopeError
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool, torch.uint8, torch.float64)

@@ -45,7 +45,7 @@ def test_missing(check_head):
     assert "2 failed, 1 passed" in ran.stdout
     assert "headscope: " in ran.stdout
     assert "site-packages" not in ran.stdout
-    assert "headscope/api" not in ran.stdout
+    assert not re.search(r"headscope/\w+/\w+", ran.stdout)
     assert "error HS102" in ran.stdout
     assert "Traceback" not in ran.stdout
 

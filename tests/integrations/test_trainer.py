@@ -11,8 +11,8 @@ import torch
 import transformers
 
 import headscope
+from headscope.core.facts.verdict import Verdict
 from headscope.errors import CheckFailed, Unsupported, UsageError
-from headscope.facts.results.check import Verdict
 from headscope.integrations.gate import TrainingGate
 from tests.families import FAMILIES
 from tests.integrations.small import LABELS, Texts, with_new_head

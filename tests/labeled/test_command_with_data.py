@@ -6,8 +6,8 @@ from pathlib import Path
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
-from headscope.cli import main
 from headscope.errors import ExitCode
+from headscope.shell import main
 
 MODEL = "distilbert-base-uncased-finetuned-sst-2-english"
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "schema" / "headscope-1.0.schema.json").read_text())

@@ -10,10 +10,10 @@ import torch
 from transformers import BertConfig, BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification
 
 import headscope
-from headscope.checks.labeled.label_classes import fit_names
+from headscope.checks.rules.labeled.label_classes import fit_names
 from headscope.errors import UsageError
 from headscope.facts import Severity, Verdict
-from headscope.facts.results.labeled import Fit
+from headscope.shared.labeled.facts import Fit
 
 NAMES = ("negative", "neutral", "positive")
 TINY = {

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from headscope.errors import HeadscopeError, Malformed, NotFound, Unsupported, UsageError
-from headscope.facts.results.labeled import DataFacts, LabelKind
-from headscope.labeled import open_data, sample_rows, tally_labels
+from headscope.shared.labeled import open_data, sample_rows, tally_labels
+from headscope.shared.labeled.facts import DataFacts, LabelKind
 
 ROWS = [('a fine, "old" film', "positive"), ("two\nlines", "negative"), ("ünïcode \u2028 too", "positive")] * 3
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from headscope.checks.labeled_data import DataRequest, read_labeled
+from headscope.core.facts.heads.tasks import Input
 from headscope.errors import UsageError
-from headscope.examination.evidence.labeled import DataRequest, read_labeled
-from headscope.facts.probing.data import Input
-from headscope.facts.probing.result import Problem
-from headscope.facts.results.labeled import LabelKind
-from headscope.probing.data.rows import AskedData, count_labels
+from headscope.shared.labeled.facts import LabelKind
+from headscope.slices.probe.data.rows import AskedData, count_labels
+from headscope.slices.probe.facts.result import Problem
 
 FRACTIONS = [f"{number}.5" for number in range(20)]
 

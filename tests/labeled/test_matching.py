@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from headscope.labeled.matching import accuracy, best_order, fit_line, match_classes, match_flags
+from headscope.shared.labeled.matching import accuracy, best_order, fit_line, match_classes, match_flags
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -13,7 +13,7 @@ from transformers import BertForSequenceClassification
 import headscope
 from headscope.errors import HeadscopeError
 from headscope.facts import Verdict
-from headscope.facts.results.labeled import Order, Predictions
+from headscope.shared.labeled.facts import Order, Predictions
 
 NAMES = ("negative", "neutral", "positive")
 MULTI = "multi_label_classification"

@@ -9,8 +9,8 @@ from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertForSequenceClassification
 
 import headscope
+from headscope.core.upstream.sources import extra_files_of, has_extra_files
 from headscope.errors import HeadscopeError
-from headscope.upstream.sources import extra_files_of, has_extra_files
 from tests.families import FAMILIES
 
 FAMILY = FAMILIES["bert"]

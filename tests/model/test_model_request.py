@@ -6,11 +6,11 @@ import pytest
 from peft import TaskType
 from transformers.pipelines import PIPELINE_REGISTRY
 
+from headscope.core.facts.heads.tasks import parse_task
+from headscope.core.model.classes.model_request import ModelRequest, choose
+from headscope.core.model.loading.adapters import task_of_adapter
 from headscope.errors import HeadscopeError, Malformed, Unsupported, UsageError
 from headscope.facts import Task
-from headscope.facts.heads.tasks import parse_task
-from headscope.model.classes.model_request import ModelRequest, choose
-from headscope.model.loading.adapters import task_of_adapter
 
 BERT: dict[str, Any] = {"model_type": "bert", "hidden_size": 32, "num_attention_heads": 2}
 

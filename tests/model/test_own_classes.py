@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 import headscope
+from headscope.core.model.classes.catalog import gives_other_scores, saved_class_of, task_of_own_class
+from headscope.core.model.classes.model_request import Choice, ModelRequest, choose
 from headscope.errors import Unsupported, UsageError
 from headscope.facts import Task
-from headscope.model.classes.catalog import gives_other_scores, saved_class_of, task_of_own_class
-from headscope.model.classes.model_request import Choice, ModelRequest, choose
 
 TOKENS, TEXTS, ANSWERS = Task.TOKEN_CLASSIFICATION, Task.SEQUENCE_CLASSIFICATION, Task.QUESTION_ANSWERING
 CODE = """

@@ -8,9 +8,9 @@ import torch
 from safetensors.torch import save_file
 
 import headscope
+from headscope.core.model.classes.remote_code import models_in_auto_map
 from headscope.errors import Unsupported
 from headscope.facts import PoolingKind
-from headscope.model.classes.remote_code import models_in_auto_map
 
 CODE = """
 import pathlib

@@ -5,8 +5,8 @@ import json
 import pytest
 import transformers
 
-from headscope.checkpoints.contents.tokenizer_file import first_token_of_file
-from headscope.model.tokenizers import special_tokens_of
+from headscope.core.checkpoints.contents.tokenizer_file import first_token_of_file
+from headscope.core.model.tokenizers import special_tokens_of
 
 FIRST = {
     "bert": "[CLS]",

@@ -11,9 +11,9 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 import headscope
+from headscope.core.trace.batch.probe_batch import build_probe
+from headscope.core.trace.record.execution import run_unrecorded
 from headscope.facts import Task
-from headscope.trace.batch.probe_batch import build_probe
-from headscope.trace.record.execution import run_unrecorded
 
 _SIZES: dict[str, Any] = {
     "hidden_size": 32,

@@ -8,10 +8,10 @@ import torch
 import transformers as tf
 from torch import nn
 
+from headscope.core.model.classes.catalog import task_of_class
+from headscope.core.model.classes.model_request import Choice
+from headscope.core.model.loading.loader import load_skeleton
 from headscope.facts import CheckpointKind, CheckpointManifest, TensorHeader, WeightDiff, WeightsFormat
-from headscope.model.classes.catalog import task_of_class
-from headscope.model.classes.model_request import Choice
-from headscope.model.loading.loader import load_skeleton
 
 Shape = tuple[int, ...]
 BERT = tf.BertConfig(vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=20)

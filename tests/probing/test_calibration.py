@@ -7,10 +7,10 @@ pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
 from scipy import stats
 
-from headscope.facts.probing.result import Standing, Vector
-from headscope.probing.hidden.candidates import Vectors
-from headscope.probing.scoring.comparison import compare_best, score_vectors
-from headscope.probing.scoring.scores import make_trial
+from headscope.slices.probe.facts.result import Standing, Vector
+from headscope.slices.probe.hidden.candidates import Vectors
+from headscope.slices.probe.scoring.comparison import compare_best, score_vectors
+from headscope.slices.probe.scoring.scores import make_trial
 
 RUNS = 100
 

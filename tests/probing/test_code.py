@@ -15,13 +15,13 @@ from probing import tiny
 from probing.test_features import TEXTS, extracted
 
 import headscope
-from headscope.api.coding import VectorName
-from headscope.cli.completion import complete_vector
 from headscope.errors import HeadscopeError
-from headscope.facts.probing.data import HeadInput, Loading, ProbeClass
-from headscope.facts.probing.result import Candidate, Metric, ProbeResult, Problem, Selected, Vector
-from headscope.probing.hidden.candidates import Vectors, list_vectors
-from headscope.render.probing.code import probe_code
+from headscope.shell.completion import complete_vector
+from headscope.slices.probe.coding import VectorName
+from headscope.slices.probe.facts.data import HeadInput, Loading, ProbeClass
+from headscope.slices.probe.facts.result import Candidate, Metric, ProbeResult, Problem, Selected, Vector
+from headscope.slices.probe.hidden.candidates import Vectors, list_vectors
+from headscope.slices.probe.screen.code import probe_code
 from tests import warm
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {

@@ -22,12 +22,13 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification
 
 import headscope
-from headscope.facts.probing.data import Input, Loading
-from headscope.facts.probing.result import Problem, Vector
-from headscope.probing.hidden.candidates import list_vectors
-from headscope.render.probing.code import fitted_code, module_code, probe_code
-from headscope.render.probing.code_frame import ModuleFacts
-from headscope.render.probing.source import assignment
+from headscope.core.facts.heads.tasks import Input
+from headscope.slices.probe.facts.data import Loading
+from headscope.slices.probe.facts.result import Problem, Vector
+from headscope.slices.probe.hidden.candidates import list_vectors
+from headscope.slices.probe.screen.code import fitted_code, module_code, probe_code
+from headscope.slices.probe.screen.code_frame import ModuleFacts
+from headscope.slices.probe.screen.source import assignment
 from tests import warm
 
 TEXTS = ["w11 w20 w21", "w12 w20", "w13"]

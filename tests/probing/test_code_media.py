@@ -14,10 +14,11 @@ from probing.test_code import imported
 from probing.test_media import BASES, IMAGES, SOUNDS, extracted, files, save, table
 
 import headscope
-from headscope.facts.probing.data import HeadInput, Input, Loading, ProbeClass
-from headscope.facts.probing.result import Candidate, Metric, ProbeResult, Problem, Selected, Vector
-from headscope.probing.hidden.candidates import Vectors, classifier_of_model, list_vectors
-from headscope.render.probing.code import probe_code
+from headscope.core.facts.heads.tasks import Input
+from headscope.slices.probe.facts.data import HeadInput, Loading, ProbeClass
+from headscope.slices.probe.facts.result import Candidate, Metric, ProbeResult, Problem, Selected, Vector
+from headscope.slices.probe.hidden.candidates import Vectors, classifier_of_model, list_vectors
+from headscope.slices.probe.screen.code import probe_code
 from tests import warm
 
 pytest.importorskip("PIL", reason="Pillow is not installed")

@@ -13,10 +13,10 @@ from probing import tiny
 
 import headscope
 from headscope.errors import Unsupported
-from headscope.facts.probing.result import Vector
-from headscope.probing.hidden.candidates import classifier_of_model, list_vectors
-from headscope.probing.hidden.features import Reader, extract_features
-from headscope.probing.hidden.store import Features
+from headscope.slices.probe.facts.result import Vector
+from headscope.slices.probe.hidden.candidates import classifier_of_model, list_vectors
+from headscope.slices.probe.hidden.features import Reader, extract_features
+from headscope.slices.probe.hidden.store import Features
 from tests.families import FAMILIES
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {

@@ -16,14 +16,14 @@ from labeled.trained import save, texts, trained, untrained, write_csv
 from transformers import AutoTokenizer
 
 import headscope
-from headscope.cli.app import main
 from headscope.errors import HeadscopeError
-from headscope.facts.probing.result import Advised, BaselineKind, Metric, OpinionKind, ProbeResult, Problem, Start
-from headscope.facts.results.labeled import DataFacts, LabelKind
-from headscope.labeled import Sampled
-from headscope.probing.data.label_facts import describe_labels
-from headscope.probing.data.rows import Kind, LabeledRows
-from headscope.probing.scoring.scores import make_trial, predict_from_vectors
+from headscope.shared.labeled import Sampled
+from headscope.shared.labeled.facts import DataFacts, LabelKind
+from headscope.shell.app import main
+from headscope.slices.probe.data.label_facts import describe_labels
+from headscope.slices.probe.data.rows import Kind, LabeledRows
+from headscope.slices.probe.facts.result import Advised, BaselineKind, Metric, OpinionKind, ProbeResult, Problem, Start
+from headscope.slices.probe.scoring.scores import make_trial, predict_from_vectors
 
 NAMES = ("negative", "neutral", "positive")
 ROWS = [(text, NAMES[place]) for text, place in texts(3, 60)]

@@ -33,17 +33,17 @@ from transformers import (
 )
 
 import headscope
+from headscope.core.facts.heads.tasks import Input
+from headscope.core.facts.stored.location import Location
+from headscope.core.model.loading.inference import audio_encoder, image_encoder
+from headscope.core.words.console import plain_text
 from headscope.errors import HeadscopeError
-from headscope.facts.probing.data import Input
-from headscope.facts.probing.result import Vector
-from headscope.facts.stored.location import Location
-from headscope.model.loading.inference import audio_encoder, image_encoder
-from headscope.probing.data.media import Media
-from headscope.probing.hidden.candidates import classifier_of_model
-from headscope.probing.hidden.features import Reader, extract_features
-from headscope.probing.hidden.store import Features
-from headscope.render.probing.screen import probe_screen
-from headscope.render.text.console import plain_text
+from headscope.slices.probe.data.media import Media
+from headscope.slices.probe.facts.result import Vector
+from headscope.slices.probe.hidden.candidates import classifier_of_model
+from headscope.slices.probe.hidden.features import Reader, extract_features
+from headscope.slices.probe.hidden.store import Features
+from headscope.slices.probe.screen.screen import probe_screen
 
 pytest.importorskip("PIL", reason="Pillow is not installed")
 _VIT = {"image_size": 16, "patch_size": 8, "hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 2,

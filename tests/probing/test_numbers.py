@@ -10,9 +10,9 @@ from probing import tiny
 from probing.test_features import TEXTS, extracted
 
 from headscope.errors import UsageError
-from headscope.facts.probing.result import Vector
-from headscope.probing.hidden.candidates import list_vectors
-from headscope.probing.hidden.numbers import dead_dimensions, feature_numbers, mean_cosine
+from headscope.slices.probe.facts.result import Vector
+from headscope.slices.probe.hidden.candidates import list_vectors
+from headscope.slices.probe.hidden.numbers import dead_dimensions, feature_numbers, mean_cosine
 
 ONE_WORD = [("w11",), ("w12",), *TEXTS]
 

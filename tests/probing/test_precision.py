@@ -9,12 +9,12 @@ import torch
 from probing import tiny
 from transformers import AutoConfig, BertForSequenceClassification
 
+from headscope.core.facts.stored.location import Location
+from headscope.core.model.classes.model_request import Choice
 from headscope.facts import Task
-from headscope.facts.stored.location import Location
-from headscope.model.classes.model_request import Choice
-from headscope.probing.hidden import opening
-from headscope.probing.hidden.features import Reader, run_batch
-from headscope.probing.hidden.opening import HALF_TOLERANCE, InputSource, open_reader
+from headscope.slices.probe.hidden import opening
+from headscope.slices.probe.hidden.features import Reader, run_batch
+from headscope.slices.probe.hidden.opening import HALF_TOLERANCE, InputSource, open_reader
 
 TEXTS = tiny.texts(23)
 

@@ -17,9 +17,9 @@ from labeled.trained import save, texts, trained, untrained, write_csv
 from probing import tiny
 
 import headscope
-from headscope.cli.app import main
 from headscope.errors import HeadscopeError
-from headscope.facts.probing.result import BaselineKind, ProbeResult, Vector
+from headscope.shell.app import main
+from headscope.slices.probe.facts.result import BaselineKind, ProbeResult, Vector
 from scripts.write_schema import build_schema
 
 NAMES = ("negative", "neutral", "positive")

@@ -18,13 +18,13 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.preprocessing import StandardScaler
 
-from headscope.facts.probing.result import Problem, Standing, Vector
-from headscope.probing.arrays import Array
-from headscope.probing.hidden.candidates import Vectors
-from headscope.probing.scoring.comparison import compare_best, hear_opinions, rate, score_of_choice, score_vectors
-from headscope.probing.scoring.measures import MACRO_F1, R2, logme, rank_correlation
-from headscope.probing.scoring.resampling import chance_of_best_swapped
-from headscope.probing.scoring.scores import (
+from headscope.slices.probe.arrays import Array
+from headscope.slices.probe.facts.result import Problem, Standing, Vector
+from headscope.slices.probe.hidden.candidates import Vectors
+from headscope.slices.probe.scoring.comparison import compare_best, hear_opinions, rate, score_of_choice, score_vectors
+from headscope.slices.probe.scoring.measures import MACRO_F1, R2, logme, rank_correlation
+from headscope.slices.probe.scoring.resampling import chance_of_best_swapped
+from headscope.slices.probe.scoring.scores import (
     NEIGHBORS,
     RIDGES,
     STRENGTHS,
@@ -35,7 +35,7 @@ from headscope.probing.scoring.scores import (
     predict_from_vectors,
     predict_from_words,
 )
-from headscope.probing.scoring.solvers import fit_logistic, rotate, sigmoid_loss, softmax_loss
+from headscope.slices.probe.scoring.solvers import fit_logistic, rotate, sigmoid_loss, softmax_loss
 
 
 def features(rows: int, width: int, seed: int) -> Array:

@@ -17,8 +17,8 @@ from labeled.trained import save, texts, untrained, write_csv
 
 import headscope
 from headscope.errors import HeadscopeError, UsageError
-from headscope.facts.probing.result import ProbeResult
-from headscope.probing.hidden import features
+from headscope.slices.probe.facts.result import ProbeResult
+from headscope.slices.probe.hidden import features
 
 NAMES = ("negative", "positive")
 ROWS = [(text, NAMES[place % 2]) for place, (text, _) in enumerate(texts(3, 30))]
@@ -63,7 +63,7 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         found.append(len(given))
         return whole(reader, given, *rest, **options)
 
-    monkeypatch.setattr("headscope.probing.vectors.extract_features", counted)
+    monkeypatch.setattr("headscope.slices.probe.vectors.extract_features", counted)
     return found
 
 
@@ -148,7 +148,7 @@ def test_a_pass_that_fails_leaves_nothing_to_use(place: Place, monkeypatch: pyte
     def stop(*given: Any, **options: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("headscope.probing.hidden.features._run_all", stop)
+    monkeypatch.setattr("headscope.slices.probe.hidden.features._run_all", stop)
     with pytest.raises(KeyboardInterrupt):
         place.run(batch_size=7)
     assert not (place.kept / "features.json").exists()

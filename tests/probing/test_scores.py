@@ -15,12 +15,12 @@ from sklearn.model_selection import GridSearchCV, StratifiedGroupKFold
 from sklearn.preprocessing import StandardScaler
 
 from headscope.errors import Unsupported
-from headscope.facts.probing.result import Standing, Vector
-from headscope.probing.arrays import Array
-from headscope.probing.hidden.candidates import Vectors as Vectors_
-from headscope.probing.scoring.comparison import ScoredCandidate, compare_best, score_of_choice, score_vectors
-from headscope.probing.scoring.resampling import chance_of_best, interval
-from headscope.probing.scoring.scores import (
+from headscope.slices.probe.arrays import Array
+from headscope.slices.probe.facts.result import Standing, Vector
+from headscope.slices.probe.hidden.candidates import Vectors as Vectors_
+from headscope.slices.probe.scoring.comparison import ScoredCandidate, compare_best, score_of_choice, score_vectors
+from headscope.slices.probe.scoring.resampling import chance_of_best, interval
+from headscope.slices.probe.scoring.scores import (
     STRENGTHS,
     WORD_STRENGTHS,
     Trial,

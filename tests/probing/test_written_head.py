@@ -16,13 +16,13 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.multiclass import OneVsRestClassifier
 
 import headscope
-from headscope.cli.app import main
+from headscope.core.facts.heads.tasks import Input
 from headscope.errors import HeadscopeError, Unsupported, UsageError
-from headscope.facts.probing.data import Input
-from headscope.facts.probing.result import HeadLayout, Problem
-from headscope.probing import head_proof, written_head
-from headscope.probing.head_proof import HeadProof, HeadProofTask, prove_fit_apart
-from headscope.probing.scoring.scores import RIDGES, STRENGTHS, fit_all, make_trial
+from headscope.shell.app import main
+from headscope.slices.probe import head_proof, written_head
+from headscope.slices.probe.facts.result import HeadLayout, Problem
+from headscope.slices.probe.head_proof import HeadProof, HeadProofTask, prove_fit_apart
+from headscope.slices.probe.scoring.scores import RIDGES, STRENGTHS, fit_all, make_trial
 from tests import warm
 
 pytestmark = pytest.mark.usefixtures("warm_children")

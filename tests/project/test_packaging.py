@@ -60,7 +60,7 @@ def test_it_holds_every_file_of_the_package(wheel: zipfile.ZipFile) -> None:
 def test_it_holds_the_bundled_snapshots_and_the_mark_of_types(wheel: zipfile.ZipFile) -> None:
     names = wheel.namelist()
     assert "headscope/py.typed" in names
-    assert "headscope/checkpoints/bundled/roberta-base.json" in names
+    assert "headscope/core/checkpoints/bundled/roberta-base.json" in names
 
 
 def test_it_holds_nothing_but_the_package(wheel: zipfile.ZipFile) -> None:
@@ -68,7 +68,7 @@ def test_it_holds_nothing_but_the_package(wheel: zipfile.ZipFile) -> None:
 
 
 def test_it_installs_the_command(wheel: zipfile.ZipFile) -> None:
-    assert "headscope = headscope.cli:main" in member(wheel, "entry_points.txt")
+    assert "headscope = headscope.shell:main" in member(wheel, "entry_points.txt")
 
 
 def test_its_metadata_is_that_of_the_project(wheel: zipfile.ZipFile) -> None:

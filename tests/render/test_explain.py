@@ -17,15 +17,15 @@ from torch import nn
 from transformers.models.bert.modeling_bert import BertPooler
 
 import headscope
-from headscope.checks import RULES
-from headscope.cli import main
-from headscope.cli.app import build_application
+from headscope.checks.rules import RULES
+from headscope.core.facts.verdict import Verdict
+from headscope.core.words.console import plain_text
 from headscope.errors import UsageError
 from headscope.facts import ParameterStatus, PoolingKind, Profile, Severity, Task
-from headscope.facts.results.check import Verdict
-from headscope.facts.results.verification import TensorStatus
-from headscope.render.parts.explain import GROUPS, Topic, find_topics, topic_screen, topics
-from headscope.render.text.console import plain_text
+from headscope.shared.loaded.facts import TensorStatus
+from headscope.shared.topics import GROUPS, Topic, find_topics, topic_screen, topics
+from headscope.shell import main
+from headscope.shell.app import build_application
 from scripts.write_rules import rules_page
 
 ROOT = Path(__file__).parents[2]
@@ -46,7 +46,12 @@ def test_no_topic_is_of_a_rule_that_does_not_exist() -> None:
 
 def words_at_the_margin() -> set[str]:
     """Collects the words that the code yields with a text."""
-    files = (ROOT / "headscope/render").rglob("*.py")
+    files = [
+        file
+        for file in (ROOT / "headscope").rglob("*.py")
+        if "screen" in file.as_posix() or {"report", "words", "diagram"} & {*file.parts}
+    ]
+    assert len(files) > 40
     found = (node.value for file in files for node in ast.walk(ast.parse(file.read_text())) if is_yield(node))
     said = {name.value for pair in found for name in pair.elts[:1] if isinstance(name, ast.Constant)}
     return {word for word in said if isinstance(word, str) and word}
@@ -125,7 +130,7 @@ def test_the_page_of_rules_is_as_the_topics_say() -> None:
 
 def test_it_needs_no_torch() -> None:
     code = (
-        "import sys; from headscope.cli import main; main(['explain', 'HS102']);"
+        "import sys; from headscope.shell import main; main(['explain', 'HS102']);"
         "sys.exit(sum(name in sys.modules for name in ('torch', 'transformers', 'huggingface_hub')))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
@@ -175,7 +180,7 @@ def test_a_misspelled_class_gets_the_nearest() -> None:
 
 def test_the_code_of_a_module_is_found_without_torch() -> None:
     code = (
-        "import sys; from headscope.cli import main; assert main(['explain', 'BertPooler', 'CLS']) == 0;"
+        "import sys; from headscope.shell import main; assert main(['explain', 'BertPooler', 'CLS']) == 0;"
         "sys.exit(sum(name in sys.modules for name in ('torch', 'transformers', 'huggingface_hub')))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from reports import bert, distilbert_mismatch, gpt2, roberta
 
+from headscope.core.words.console import Tone
 from headscope.facts import (
     AdapterFacts,
     AdapterFault,
@@ -22,9 +23,8 @@ from headscope.facts import (
     UnusedModule,
     WeightsFormat,
 )
-from headscope.render.parts.verdict import is_missing_weights, tell_verdict
-from headscope.render.screens.inspect import inspect_document
-from headscope.render.text.console import Tone
+from headscope.shared.report.documents import inspect_document
+from headscope.shared.report.verdict import is_missing_weights, tell_verdict
 
 
 def head_of(report: Report) -> Head:

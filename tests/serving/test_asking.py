@@ -8,11 +8,11 @@ import pytest
 from serving.servers import Asked, send_json, serve, serve_with, squashed
 
 from headscope.errors import HeadscopeError, Unsupported, UsageError
-from headscope.serving.answers import Answers
-from headscope.serving.asking.address import ServerAddress
-from headscope.serving.asking.ask import ask
-from headscope.serving.asking.discovery import find_protocol
-from headscope.serving.asking.protocols import protocol_names
+from headscope.shared.serving.answers import Answers
+from headscope.shared.serving.asking.address import ServerAddress
+from headscope.shared.serving.asking.ask import ask
+from headscope.shared.serving.asking.discovery import find_protocol
+from headscope.shared.serving.asking.protocols import protocol_names
 
 LABELS = ["zeta", "alpha", "mid"]
 TEXTS = [("hello",), ("hello world",), ("a",)]

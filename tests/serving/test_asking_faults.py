@@ -12,11 +12,11 @@ import pytest
 from serving.servers import Asked, send_bytes, send_json, serve_with
 
 from headscope.errors import ExitCode, HeadscopeError, Malformed, NetworkError
-from headscope.serving.answers import Answers
-from headscope.serving.asking.address import ServerAddress
-from headscope.serving.asking.ask import ask
-from headscope.serving.asking.discovery import find_protocol
-from headscope.serving.asking.protocols import ServerProtocol
+from headscope.shared.serving.answers import Answers
+from headscope.shared.serving.asking.address import ServerAddress
+from headscope.shared.serving.asking.ask import ask
+from headscope.shared.serving.asking.discovery import find_protocol
+from headscope.shared.serving.asking.protocols import ServerProtocol
 
 Handler = BaseHTTPRequestHandler
 TOKEN = "hf_verysecrettoken"

@@ -8,10 +8,11 @@ import pytest
 from scipy.stats import binomtest
 from serving.test_explaining import KNOWN, Model
 
-from headscope.facts.results.served import AS_IT_IS, ServedScores
-from headscope.serving.answers import Answer, Answers
-from headscope.serving.comparing import ReferenceScores, VariantScores, compare_scores, interval_of
-from headscope.serving.explaining import SCORE_FUNCTIONS, Scores
+from headscope.core.facts.heads.head import AS_IT_IS
+from headscope.shared.serving.answers import Answer, Answers
+from headscope.shared.serving.comparing import ReferenceScores, VariantScores, compare_scores, interval_of
+from headscope.shared.serving.explaining import SCORE_FUNCTIONS, Scores
+from headscope.shared.serving.served_facts import ServedScores
 
 LABELS = ("no", "maybe", "yes")
 OWN = np.random.default_rng(5).normal(size=(40, 3)) * 2

@@ -11,8 +11,8 @@ from probing import tiny
 from safetensors.torch import load_file, save_file
 
 import headscope
-from headscope.facts.results.engines import EnginesReport, EngineVerdict
-from headscope.serving.cited import Served, engine_names, facts_on, first_that_fits
+from headscope.shared.serving.cited import Served, engine_names, facts_on, first_that_fits
+from headscope.shared.serving.engine_facts import EnginesReport, EngineVerdict
 
 SAME, OPEN = EngineVerdict.SAME, EngineVerdict.NOT_DETERMINED
 LABELS = {"0": "a", "1": "b", "2": "c"}

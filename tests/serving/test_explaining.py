@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from headscope.serving.explaining import SCORE_FUNCTIONS, ExplainedScores, Scores, explain_scores
+from headscope.shared.serving.explaining import SCORE_FUNCTIONS, ExplainedScores, Scores, explain_scores
 
 _HIDDEN, _LENGTH = 16, 9
 _ENGINES = 1000

@@ -11,7 +11,7 @@ import transformers
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-FOLDER = Path(__file__).resolve().parents[2] / "headscope" / "serving" / "facts"
+FOLDER = Path(__file__).resolve().parents[2] / "headscope" / "shared" / "serving" / "facts"
 FILES = sorted(FOLDER.glob("*.toml"))
 
 ENGINE = {

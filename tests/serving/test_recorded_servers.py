@@ -10,8 +10,8 @@ import pytest
 from serving.recordings import FOLDER, RECIPES, Recording, recording, replayed, save_recipe
 
 import headscope
-from headscope.cli.app import main
 from headscope.errors import HeadscopeError
+from headscope.shell.app import main
 
 DOCS = Path(__file__).parents[2] / "docs" / "verify.md"
 

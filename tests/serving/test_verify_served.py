@@ -16,8 +16,8 @@ from tokenizers import processors
 from transformers import AutoTokenizer, PreTrainedModel
 
 import headscope
-from headscope.cli.app import main
 from headscope.errors import HeadscopeError, NetworkError, Unsupported, UsageError
+from headscope.shell.app import main
 
 LABELS = ("bad", "fair", "good")
 SIZES = {
@@ -369,9 +369,9 @@ def test_an_installed_engine_is_compared_like_a_server(bert: str, capsys: pytest
 
 
 def test_one_name_is_that_of_a_loader_and_of_an_engine() -> None:
-    from headscope.cli.commands.verify import BOTH
-    from headscope.serving.running.process import runner_names
-    from headscope.upstream.loaders import check_loader
+    from headscope.core.upstream.loaders import check_loader
+    from headscope.shared.serving.running.process import runner_names
+    from headscope.slices.loaded.command import BOTH
 
     for name in runner_names():
         if name != BOTH:

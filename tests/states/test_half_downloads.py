@@ -10,11 +10,11 @@ import pytest
 import torch
 
 import headscope
-from headscope.checkpoints.local import Folder
-from headscope.checkpoints.states.files import find_half_download
-from headscope.checkpoints.states.place import StatePlace, names_below
-from headscope.cli import main
+from headscope.core.checkpoints.local import Folder
+from headscope.core.checkpoints.states.files import find_half_download
+from headscope.core.checkpoints.states.place import StatePlace, names_below
 from headscope.errors import Malformed, NotFound
+from headscope.shell import main
 from tests.saving import save_sharded_safetensors
 from tests.states.refusal import Model, refused
 

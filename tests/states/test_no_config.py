@@ -8,10 +8,10 @@ import torch
 import transformers
 
 import headscope
+from headscope.core.model.classes.proposals import Proposal
+from headscope.core.source.reading.unseen_settings import settings_without_shape
 from headscope.errors import NotFound, WithoutConfig
-from headscope.examination.base.unseen_settings import settings_without_shape
 from headscope.facts import Severity, StateKind
-from headscope.model.classes.proposals import Proposal
 from tests.families import FAMILIES
 from tests.sweeps.no_config_sweep import with_settings_of
 

@@ -15,10 +15,10 @@ import transformers
 from safetensors.torch import load_file
 
 import headscope
-from headscope.cli import main
-from headscope.editing.repair.proof import prove_repair
 from headscope.errors import HeadscopeError
 from headscope.facts import CheckpointState, Severity, StateKind
+from headscope.shell import main
+from headscope.slices.repair.proof import prove_repair
 from tests.families import FAMILIES
 from tests.states.refusal import Model, refused
 
@@ -247,7 +247,7 @@ def test_a_checkpoint_of_deepspeed_is_read_from_what_its_first_process_wrote(
 def carried_out(folder: Path, model: Model) -> None:
     """`headscope repair`, which needs no DeepSpeed: the real load finds every value."""
     target = folder.with_name(f"{folder.name}.repaired")
-    with patch("headscope.editing.repair.run.prove_repair_apart", prove_repair):
+    with patch("headscope.slices.repair.repaired_copy.prove_repair_apart", prove_repair):
         assert headscope.repair(folder, target).verdict.value == "proven"
     loaded, info = type(model).from_pretrained(target, output_loading_info=True)
     assert not info["missing_keys"] and not info["mismatched_keys"] and not info["unexpected_keys"]
@@ -295,7 +295,7 @@ def test_metadata_that_python_3_13_wrote_is_read(model: Model, tmp_path: Path) -
     assert content.count(short) + content.count(new) == 1  # Python 3.13 itself has written the new one
     (tmp_path / ".metadata").write_bytes(content.replace(short, new))
     assert headscope.inspect(str(tmp_path), offline=True).repaired.weights.loaded == 41
-    with patch("headscope.editing.repair.run.prove_repair_apart", prove_repair):
+    with patch("headscope.slices.repair.repaired_copy.prove_repair_apart", prove_repair):
         assert headscope.repair(tmp_path, tmp_path.with_name("new")).verdict.value == "proven"
 
 
@@ -390,8 +390,8 @@ def test_other_formats_are_named_and_converted_where_something_can(  # noqa: PLR
 def test_a_clean_checkpoint_is_read_without_a_look_at_its_folder(
     model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from headscope.checkpoints.states import place
-    from headscope.checkpoints.unusual import PlaceSurroundings
+    from headscope.core.checkpoints.states import place
+    from headscope.core.checkpoints.unusual import PlaceSurroundings
 
     model.save_pretrained(tmp_path)
     monkeypatch.setattr(place, "names_below", lambda path: pytest.fail("a clean checkpoint was searched"))

@@ -12,9 +12,9 @@ from states.table.wrapped import Holder
 from torch import nn
 
 import headscope
-from headscope.checkpoints.states.wrapped_keys import Rekeying
+from headscope.core.checkpoints.states.wrapped_keys import Rekeying
 from headscope.facts import Severity, StateKind
-from headscope.render.parts.findings import next_of_inspect
+from headscope.shared.report.findings import next_of_inspect
 from tests.families import FAMILIES
 from tests.saving import save_sharded_safetensors, save_sharded_torch
 
@@ -166,7 +166,7 @@ def test_fsdp_and_checkpointed_parts_are_known_by_the_names_that_torch_uses() ->
     from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import _CHECKPOINT_PREFIX
     from torch.distributed.fsdp._common_utils import FSDP_PREFIX
 
-    from headscope.checkpoints.states.wrapped_keys import ANYWHERE
+    from headscope.core.checkpoints.states.wrapped_keys import ANYWHERE
 
     assert {_CHECKPOINT_PREFIX, FSDP_PREFIX, "_orig_mod."} == set(ANYWHERE)
 

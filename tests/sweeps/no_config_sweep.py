@@ -22,10 +22,10 @@ import torch
 import transformers
 
 import headscope
+from headscope.core.trace.batch.probe_batch import build_probe
+from headscope.core.trace.record.execution import run_unrecorded
 from headscope.errors import WithoutConfig
 from headscope.facts import Task
-from headscope.trace.batch.probe_batch import build_probe
-from headscope.trace.record.execution import run_unrecorded
 from tests.sweeps.sweep import draw, targets
 
 _ATTEMPTS = 6

@@ -70,15 +70,15 @@ class Result:
 
 def targets() -> list[tuple[str, str, str]]:
     """(class, model type, task) of every class of the installed Transformers."""
+    from headscope.core.model.classes.catalog import all_classes_of_task
     from headscope.facts import Task
-    from headscope.model.classes.catalog import all_classes_of_task
 
     return [(name, kind, task.value) for task in Task for kind, name in all_classes_of_task(task)]
 
 
 def draw(rng: random.Random, model_type: str) -> tuple[Any, dict[str, Any]]:
     """A random configuration of a family, small, and the fields that were changed."""
-    from headscope.model.classes.defaults import default_configs
+    from headscope.core.model.classes.defaults import default_configs
 
     config, _ = next(iter(default_configs(model_type)))
     changes: dict[str, Any] = {}
@@ -144,10 +144,10 @@ def try_one(name: str, model_type: str, task: str, seed: str) -> Result:
     import torch
     import transformers
 
+    from headscope.core.model.quiet import quiet
+    from headscope.core.trace import TokenNames, trace_head
     from headscope.errors import Unsupported
     from headscope.facts import Task
-    from headscope.model.quiet import quiet
-    from headscope.trace import TokenNames, trace_head
 
     rng = random.Random(seed)
     result = Result(name, {})
@@ -185,8 +185,8 @@ def try_one(name: str, model_type: str, task: str, seed: str) -> Result:
 
 def _run(model: Any, task: Any) -> None:
     """One forward on real numbers, a pad token lent: what makes a configuration legal."""
-    from headscope.trace.batch.probe_batch import build_probe
-    from headscope.trace.record.execution import run_forward
+    from headscope.core.trace.batch.probe_batch import build_probe
+    from headscope.core.trace.record.execution import run_forward
 
     run_forward(model, build_probe(model, task), hint="")
 
@@ -197,7 +197,7 @@ def _against_loader(model: Any, name: str, rng: random.Random) -> list[str]:
     from safetensors.torch import load_file, save_file
 
     import headscope
-    from headscope.model.quiet import quiet
+    from headscope.core.model.quiet import quiet
 
     with tempfile.TemporaryDirectory() as folder:
         try:

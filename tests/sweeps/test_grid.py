@@ -15,12 +15,12 @@ from transformers import AutoConfig
 from transformers.initialization import no_init_weights
 
 import headscope
-from headscope.cli.app import main
-from headscope.model.classes.catalog import classes_of_family
-from headscope.model.quiet import quiet
+from headscope.core.model.classes.catalog import classes_of_family
+from headscope.core.model.quiet import quiet
+from headscope.shell.app import main
 from tests.families import FAMILIES
 
-BUNDLED = Path(headscope.__file__).parent / "checkpoints" / "bundled"
+BUNDLED = Path(headscope.__file__).parent / "core" / "checkpoints" / "bundled"
 SNAPSHOTS = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(BUNDLED.glob("*.json"))}
 CHECKS = (("check", "--for", "inference"), ("check", "--for", "training"))  # first: what they find is remembered
 COMMANDS = (*CHECKS, ("inspect",), ("diff-weights",), ("forward",), ("compare",), ("diagram",))

@@ -11,15 +11,15 @@ from typing import Any
 
 import transformers
 
+from headscope.core.model.classes.catalog import classes_of_family
+from headscope.core.model.classes.defaults import default_values
+from headscope.core.model.classes.model_request import Choice
+from headscope.core.model.classes.reduced_config import shallow_config
+from headscope.core.model.loading.loader import load_skeleton
+from headscope.core.model.quiet import quiet
+from headscope.core.upstream.torch import on_meta
+from headscope.core.upstream.transformers import auto_tables, config_classes
 from headscope.facts import CheckpointKind, CheckpointManifest, TensorHeader, WeightsFormat
-from headscope.model.classes.catalog import classes_of_family
-from headscope.model.classes.defaults import default_values
-from headscope.model.classes.model_request import Choice
-from headscope.model.classes.reduced_config import shallow_config
-from headscope.model.loading.loader import load_skeleton
-from headscope.model.quiet import quiet
-from headscope.upstream.torch import on_meta
-from headscope.upstream.transformers import auto_tables, config_classes
 
 
 def saved_classes(family: str) -> dict[str, tuple[TensorHeader, ...]]:

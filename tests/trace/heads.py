@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headscope.core.trace.batch.examples import probe_from_examples
+from headscope.core.trace.head import read_head
+from headscope.core.trace.record.base import base_module
+from headscope.core.trace.record.execution import Execution, run_forward
+from headscope.core.trace.replay.picks import TokenNames
+from headscope.core.trace.slice.axes import TokenAxes, find_token_axes
+from headscope.core.trace.slice.head_slice import HeadSlice, locate_head
 from headscope.facts import HeadTrace, Positions, Where
-from headscope.trace.batch.examples import probe_from_examples
-from headscope.trace.head import read_head
-from headscope.trace.record.base import base_module
-from headscope.trace.record.execution import Execution, run_forward
-from headscope.trace.replay.picks import TokenNames
-from headscope.trace.slice.axes import TokenAxes, find_token_axes
-from headscope.trace.slice.head_slice import HeadSlice, locate_head
 
 H, LABELS, LAYERS = 8, 3, 4
 EXAMPLES = {"ids": torch.arange(3, 15).reshape(2, 6), "attention_mask": torch.ones(2, 6, dtype=torch.long)}

@@ -7,8 +7,8 @@ import torch
 import transformers
 from transformers import PreTrainedModel
 
-from headscope.model.classes.defaults import default_configs
-from headscope.model.quiet import quiet
+from headscope.core.model.classes.defaults import default_configs
+from headscope.core.model.quiet import quiet
 
 _WIDTHS = ("hidden_size", "d_model", "dim", "n_embd", "emb_dim", "embed_dim", "embedding_size", "encoder_hidden_dim")
 _INNER = ("intermediate_size", "d_ff", "ffn_dim", "n_inner", "hidden_dim", "encoder_ffn_dim", "decoder_ffn_dim")

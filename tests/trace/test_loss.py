@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from headscope.trace.batch.inputs import Sizes
-from headscope.trace.batch.probe_batch import ProbeBatch
-from headscope.trace.loss import observed_loss
-from headscope.trace.record.execution import run_forward
+from headscope.core.trace.batch.inputs import Sizes
+from headscope.core.trace.batch.probe_batch import ProbeBatch
+from headscope.core.trace.loss import observed_loss
+from headscope.core.trace.record.execution import run_forward
 from tests.trace.heads import LABELS, Encoder, H
 
 Loss = Callable[[Tensor, Tensor], Tensor]

@@ -16,9 +16,9 @@ from transformers import (
     PreTrainedModel,
 )
 
-from headscope.facts.results.served import AS_IT_IS
-from headscope.serving.explaining import explain_scores
-from headscope.trace.variants import head_variants
+from headscope.core.facts.heads.head import AS_IT_IS
+from headscope.core.trace.variants import head_variants
+from headscope.shared.serving.explaining import explain_scores
 
 _TEXTS, _LENGTH, _FEWEST = 10, 12, 3
 

@@ -18,16 +18,15 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from transformers import AutoConfig, AutoModelForCausalLM, BertConfig, BertForMaskedLM, BertForSequenceClassification
 
-from headscope.errors import HeadscopeError, Unsupported, UsageError
-from headscope.model.classes import catalog, pretraining_siblings
-from headscope.upstream import (
+from headscope.core.model.classes import catalog, pretraining_siblings
+from headscope.core.upstream import (
     accelerate as accelerate_surface,
     hub as hub_surface,
     sharded as sharded_surface,
     torch as torch_surface,
     transformers as surface,
 )
-from headscope.upstream.optional import (
+from headscope.core.upstream.optional import (
     deepspeed as deepspeed_surface,
     lightning as lightning_surface,
     ray as ray_surface,
@@ -35,6 +34,7 @@ from headscope.upstream.optional import (
     setfit as setfit_surface,
     trl as trl_surface,
 )
+from headscope.errors import HeadscopeError, Unsupported, UsageError
 from tests.scorers import save_tokenizer
 
 ROOT = Path(__file__).parents[2]
@@ -180,7 +180,7 @@ HUB = """
 import json, sys
 from pathlib import Path
 from huggingface_hub import hf_hub_download
-from headscope.upstream import hub
+from headscope.core.upstream import hub
 path = Path(hf_hub_download("org/model", "config.json"))
 request = hub.session().build_request("GET", sys.argv[1])
 answer = hub.session().send(request, stream=True, follow_redirects=False)
@@ -227,7 +227,7 @@ def test_peft_names_what_it_wraps_and_saves(tmp_path: Path) -> None:
     peft = pytest.importorskip("peft")
     from safetensors.torch import load_file
 
-    from headscope.upstream.peft import ADAPTER_NAME, PREFIXES_OF_TUNERS, SAVED_FOR_TASK, SUFFIXES, WRAPPED
+    from headscope.core.upstream.peft import ADAPTER_NAME, PREFIXES_OF_TUNERS, SAVED_FOR_TASK, SUFFIXES, WRAPPED
 
     wrapped = peft.get_peft_model(bert(), peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"], r=2))
     held = dict(wrapped.named_parameters())
@@ -244,7 +244,7 @@ def test_peft_names_what_it_wraps_and_saves(tmp_path: Path) -> None:
 
 UNSTABLE = re.compile(r"transformers\.models\.auto|transformers\.dynamic_module|get_session$")
 OWN = {"self", "cls", "os", "sys"}  # os._exit and sys._getframe are documented
-PROMISED = {"_replace"}  # of a NamedTuple
+PROMISED = {"_replace", "_repr_mimebundle_"}  # of a NamedTuple, and of IPython
 
 
 def reached_by(node: ast.AST) -> list[str]:

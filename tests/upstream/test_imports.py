@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from headscope.core.upstream.imports import fault_of_import
+from headscope.core.upstream.python import fault_of_process
 from headscope.errors import Unsupported
-from headscope.upstream.imports import fault_of_import
-from headscope.upstream.python import fault_of_process
 
 NMS = 'raise RuntimeError("operator torchvision::nms does not exist")\n'
 
@@ -94,7 +94,7 @@ def test_a_torchvision_of_another_torch_is_named_by_every_command(tmp_path: Path
     models = ("inspect gpt2 --offline", "check gpt2 --offline", "heads gpt2", "inspect GPT2ForSequenceClassification")
     commands = [words.split() for words in models]
     code = (
-        f"from headscope.cli import main; codes = [main(words) for words in {commands!r}];"
+        f"from headscope.shell import main; codes = [main(words) for words in {commands!r}];"
         "main(['env', '--json']); assert codes == [3] * 4, codes"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}

@@ -11,8 +11,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 import headscope
+from headscope.core.upstream import loaders
 from headscope.errors import Unsupported
-from headscope.upstream import loaders
 from tests.families import FAMILIES
 
 

@@ -9,7 +9,7 @@ from inspect import getsource
 
 import pytest
 
-from headscope.upstream.python import FULL, parse, write_hint
+from headscope.core.upstream.python import FULL, parse, write_hint
 
 
 def test_a_source_that_is_fine_is_parsed_although_a_thread_disturbs_the_parser(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headscope.upstream.sources import SourceFile, Unvouched, code_digest, source_file
+from headscope.core.upstream.sources import SourceFile, Unvouched, code_digest, source_file
 
 PLAIN = '''
 class Head(Base):

@@ -23,8 +23,8 @@ import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 import headscope
-from headscope.api.loaded import trial_process
-from headscope.api.loaded.trial_process import TrialProcess
+from headscope.checks import trial_process
+from headscope.checks.trial_process import TrialProcess
 from headscope.errors import HeadscopeError
 
 WORDS = {
@@ -483,7 +483,7 @@ def run_case(case: RunCase, folder: Path, device: str = "cpu") -> Ran:
 
 def run_here() -> None:
     """Lets runs be in this process: a process for each of hundreds of small models would take an hour."""
-    from headscope.examination.trial.opening import run_checkpoint
+    from headscope.shared.trial.opening import run_checkpoint
 
     TrialProcess.begin = lambda self: None  # type: ignore[method-assign]
     TrialProcess._run_in_worker = lambda self, opened: run_checkpoint(opened.request, opened.request.run_device)  # type: ignore[method-assign]

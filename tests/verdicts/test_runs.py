@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import headscope
-from headscope.api.loaded.trial_process import TrialProcess
-from headscope.cli.app import main
-from headscope.examination.base.request import Request
-from headscope.examination.checkpoint.examining import examine
-from headscope.examination.trial import deciding, opening
-from headscope.facts.stored.location import Location
+from headscope.checks.trial_process import TrialProcess
+from headscope.core.facts.stored.location import Location
+from headscope.core.source.checkpoint import examine
+from headscope.core.source.request import Request
+from headscope.shared.trial import deciding, opening
+from headscope.shell.app import main
 from tests.verdicts import runs
 from tests.verdicts.cases import sampled
 
@@ -104,7 +104,7 @@ def test_a_process_that_dies_is_a_reason(tmp_path: Path, monkeypatch: pytest.Mon
     checkpoint = examine("check", request, None)
     monkeypatch.setattr(opening, "run_checkpoint", _killed if ending == "kill" else _late)
     if ending == "time":
-        monkeypatch.setattr("headscope.api.loaded.trial_process._SECONDS", 0.5)
+        monkeypatch.setattr("headscope.checks.trial_process._SECONDS", 0.5)
     with TrialProcess() as process:
         found = process.run(checkpoint, lambda sentence: None)
     assert isinstance(found, str)

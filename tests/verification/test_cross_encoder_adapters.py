@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import headscope
-from headscope.facts.results.check import Verdict
+from headscope.core.facts.verdict import Verdict
 from tests.saving import skip_without_native_adapters
 from tests.verdicts.runs import RunCase
 

@@ -13,7 +13,7 @@ from torch import nn
 from transformers import GPT2ForSequenceClassification
 
 import headscope
-from headscope.facts.results.check import Verdict
+from headscope.core.facts.verdict import Verdict
 from tests.verification.tiny import S, adapted, counts, ids, loaded, statuses
 
 LORA = [

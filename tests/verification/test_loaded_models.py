@@ -28,9 +28,9 @@ from transformers import (
 )
 
 import headscope
+from headscope.core.facts.verdict import Verdict
 from headscope.errors import NotFound, Unsupported, UsageError
-from headscope.facts.results.check import Verdict
-from headscope.facts.results.verification import Scope
+from headscope.shared.loaded.facts import Scope
 from tests.model.loading.test_quantized import PACKINGS, save as quantized
 from tests.verification.tiny import TINY, S, counts, ids, loaded, statuses
 
@@ -67,7 +67,7 @@ def test_a_cast_is_named_with_its_largest_error(saved: Path, dtype: torch.dtype)
 
 
 def test_shards_and_pieces_are_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from headscope.model.tensors import numbers
+    from headscope.core.model.tensors import numbers
 
     monkeypatch.setattr(numbers, "PIECE", 100)
     BertForSequenceClassification(BertConfig(**TINY)).save_pretrained(tmp_path, max_shard_size="40kB")
@@ -82,7 +82,7 @@ def test_shards_and_pieces_are_read_whole(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_no_header_is_parsed_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from headscope.checkpoints.formats import safetensors_header
+    from headscope.core.checkpoints.formats import safetensors_header
 
     parsed: list[str] = []
     parse = safetensors_header._header_text
@@ -289,7 +289,7 @@ def test_a_file_that_changes_while_it_is_read_is_not_determined(
 ) -> None:
     BertForSequenceClassification(BertConfig(**TINY)).save_pretrained(tmp_path)
     model = loaded(tmp_path)
-    from headscope.examination.stored import verification
+    from headscope.shared.loaded import verification
 
     trace = verification.trace_checkpoint
 

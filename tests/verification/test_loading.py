@@ -17,9 +17,9 @@ import torch
 from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification
 
 import headscope
-from headscope.cli.app import main
+from headscope.core.facts.verdict import Verdict
 from headscope.errors import Malformed, NotFound, Unsupported, UsageError
-from headscope.facts.results.check import Verdict
+from headscope.shell.app import main
 from tests import warm
 from tests.verification.tiny import TINY, adapted
 
@@ -256,7 +256,7 @@ def test_options_that_a_loader_cannot_take(folder: Path) -> None:
 
 def test_help_needs_no_torch() -> None:
     code = (
-        "import sys; from headscope.cli.app import main; main(['verify', '--help']); sys.exit('torch' in sys.modules)"
+        "import sys; from headscope.shell.app import main; main(['verify', '--help']); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([COLD, "-c", code], capture_output=True, check=False, env=os.environ).returncode == 0
 

@@ -11,7 +11,7 @@ import torch
 from accelerate import cpu_offload, disk_offload
 
 import headscope
-from headscope.facts.results.check import Verdict
+from headscope.core.facts.verdict import Verdict
 from tests.verification.tiny import loaded
 
 TOKENS = torch.arange(9)[None]
@@ -88,9 +88,9 @@ def test_the_head_of_an_offloaded_model_is_traced(saved: Path, tmp_path: Path) -
 
 
 def test_a_save_of_which_nothing_was_compared_is_never_green(saved: Path) -> None:
-    from headscope.api.loaded.save_verification import SaveWatch, selection_of_saves
-    from headscope.examination.memory.head_memory import HeadMemory
-    from headscope.examination.memory.module import unwrap
+    from headscope.core.source.live.module import unwrap
+    from headscope.shared.loaded.head_memory import HeadMemory
+    from headscope.slices.loaded.save_verification import SaveWatch, selection_of_saves
 
     model = loaded(saved)
     result = SaveWatch(HeadMemory(unwrap(model), ()), selection_of_saves()).compare(model, saved)

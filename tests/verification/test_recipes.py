@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
 import headscope
-from headscope.cli.app import main
+from headscope.shell.app import main
 from tests import warm
 from tests.verification.tiny import TINY, adapted
 

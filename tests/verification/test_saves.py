@@ -17,9 +17,9 @@ from torch import nn
 from transformers import BertConfig, BertForSequenceClassification, BertForTokenClassification, BertModel
 
 import headscope
+from headscope.core.facts.verdict import Verdict
 from headscope.errors import NotFound, UsageError
-from headscope.facts.results.check import Verdict
-from headscope.facts.results.verification import Scope, TensorStatus
+from headscope.shared.loaded.facts import Scope, TensorStatus
 from tests.edits import edit_json, edit_tensors
 from tests.verification.tiny import HEAD, TINY, ids
 
@@ -262,9 +262,9 @@ def test_a_shard_that_was_deleted_is_caught(model: Any, tmp_path: Path) -> None:
 
 
 def test_a_live_placeholder_is_not_determined(model: Any, tmp_path: Path) -> None:
-    from headscope.api.loaded.save_verification import SaveWatch, selection_of_saves
-    from headscope.examination.memory.head_memory import HeadMemory
-    from headscope.examination.memory.module import unwrap
+    from headscope.core.source.live.module import unwrap
+    from headscope.shared.loaded.head_memory import HeadMemory
+    from headscope.slices.loaded.save_verification import SaveWatch, selection_of_saves
 
     model.save_pretrained(tmp_path / "saved")
     memory = HeadMemory(unwrap(model), HEAD)
@@ -276,9 +276,9 @@ def test_a_live_placeholder_is_not_determined(model: Any, tmp_path: Path) -> Non
 
 def test_a_head_that_the_save_of_a_sharded_model_left_out_is_caught(model: Any, tmp_path: Path) -> None:
     """No process holds the whole numbers; that the save has no key for the head shows without them."""
-    from headscope.api.loaded.save_verification import SaveWatch, selection_of_saves
-    from headscope.examination.memory.head_memory import HeadMemory
-    from headscope.examination.memory.module import unwrap
+    from headscope.core.source.live.module import unwrap
+    from headscope.shared.loaded.head_memory import HeadMemory
+    from headscope.slices.loaded.save_verification import SaveWatch, selection_of_saves
 
     model.save_pretrained(tmp_path / "whole")
     model.bert.save_pretrained(tmp_path / "saved")

@@ -13,9 +13,9 @@ import transformers
 from torch import nn
 
 import headscope
-from headscope.api.loaded import trial_process
-from headscope.examination.trial.deciding import OFF
-from headscope.facts.results.check import Verdict
+from headscope.checks import trial_process
+from headscope.core.facts.verdict import Verdict
+from headscope.shared.trial.deciding import OFF
 from tests.edits import edit_json
 from tests.verdicts.models import trained
 from tests.verification.tiny import ids

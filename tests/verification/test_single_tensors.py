@@ -14,18 +14,18 @@ from torch import nn
 from transformers import BertConfig, BertForSequenceClassification, MixtralConfig, MixtralForSequenceClassification
 
 import headscope
-from headscope.checkpoints.reading import read_manifest
-from headscope.examination.base.request import Request
-from headscope.examination.checkpoint.stored_tensors import open_stored_files
-from headscope.examination.evidence.base_numbers import live_base_numbers
-from headscope.examination.memory.live_tensors import tensors_of
-from headscope.examination.stored.pairing import StoredPairing
-from headscope.examination.stored.tensor_checks import IN_A_PICKLE, against_saved, checked, open_gaps, unchecked
-from headscope.facts.results.verification import TensorStatus
-from headscope.facts.stored.location import Location
-from headscope.facts.stored.sentence import SentencePipeline
-from headscope.facts.stored.weights import DroppedGroup
-from headscope.model.classes.unexpected_keys import describe_unused, find_dropped
+from headscope.checks.evidence.base_numbers import live_base_numbers
+from headscope.core.checkpoints.reading import read_manifest
+from headscope.core.facts.stored.location import Location
+from headscope.core.facts.stored.sentence import SentencePipeline
+from headscope.core.facts.stored.weights import DroppedGroup
+from headscope.core.model.classes.unexpected_keys import describe_unused, find_dropped
+from headscope.core.source.live.live_tensors import tensors_of
+from headscope.core.source.request import Request
+from headscope.core.source.stored_tensors import open_stored_files
+from headscope.shared.loaded.facts import TensorStatus
+from headscope.shared.loaded.pairing import StoredPairing
+from headscope.shared.loaded.tensor_checks import IN_A_PICKLE, against_saved, checked, open_gaps, unchecked
 from tests.edits import edit_tensors
 from tests.families import FAMILIES
 from tests.verification.tiny import METHODS, TINY, adapted

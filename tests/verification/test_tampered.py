@@ -25,8 +25,8 @@ from transformers import (
 )
 
 import headscope
-from headscope.facts.results.check import Verdict
-from headscope.facts.results.verification import TensorStatus
+from headscope.core.facts.verdict import Verdict
+from headscope.shared.loaded.facts import TensorStatus
 from tests.families import FAMILIES
 from tests.verification.tiny import TINY, ids, lost_in_a_load
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from transformers import BertForSequenceClassification
 
-from headscope.facts.results.verification import TensorStatus
+from headscope.shared.loaded.facts import TensorStatus
 
 TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 37, "vocab_size": 99}
 S = TensorStatus

@@ -34,7 +34,7 @@ _OTHER = ("TRANSFORMERS_",)
 _SNAPSHOT = "snapshot bert-base-uncased --offline --no-cache -o {folder}/out.json"
 _CHECK = "check bert-base-uncased --for training --offline --no-cache --json"
 _SAMPLES = {LIGHT: _SNAPSHOT, MODELS: _CHECK}
-_FIRST = {LIGHT: (), MODELS: ("torch", "transformers.modeling_utils", "headscope.cli.app")}
+_FIRST = {LIGHT: (), MODELS: ("torch", "transformers.modeling_utils", "headscope.shell.app")}
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def _imported_by(sample: str) -> list[str]:
     if not child:
         code = 1
         try:
-            from headscope.cli import main
+            from headscope.shell import main
 
             folder = tempfile.mkdtemp()
             with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
@@ -248,7 +248,7 @@ def hurry() -> None:
     """Shortens the pauses after faults to what the environment asks for; those that a server asks for are kept."""
     pause = os.environ.get(PAUSE)
     if pause:
-        from headscope.checkpoints.hub import requests
+        from headscope.core.checkpoints.hub import requests
 
         requests._PAUSE = float(pause)
 

@@ -4,7 +4,7 @@
 import { withCommas } from "./template.mjs";
 
 const LONGEST = 160;
-// What headscope/render/text/safe.py escapes.
+// What headscope/core/words/safe.py escapes.
 const HIDDEN = new RegExp("[\\p{C}\\p{Zl}\\p{Zp}\\u034f\\u115f\\u1160\\u17b4\\u17b5\\u180b-\\u180f\\u2800\\u3164\\ufe00-\\ufe0f" +
   "\\uffa0\\u{1d159}\\u{e0100}-\\u{e01ef}]|(?! )\\p{Zs}", "gu");
 const NAMED = { "\t": "\\t", "\n": "\\n", "\r": "\\r" };

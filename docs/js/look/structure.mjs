@@ -1,4 +1,4 @@
-// Which shipped structure a checkpoint has, by the rules of headscope/examination/checkpoint/shipped_structures.py.
+// Which shipped structure a checkpoint has, by the rules of headscope/core/source/memory/shipped_structures.py.
 "use strict";
 
 import { brief } from "./foreign.mjs";

@@ -1,4 +1,4 @@
-// Fills in what the site's build made with Python: the templates of headscope/examination/checkpoint/templates.py.
+// Fills in what the site's build made with Python: the templates of headscope/core/source/memory/templates.py.
 "use strict";
 
 // A template for some symbols: whole numbers as BigInt, others as Number, texts. Throws where one is missing. `cast` is

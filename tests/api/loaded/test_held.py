@@ -12,8 +12,9 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import headscope
+from headscope.checks.facts import CheckResult
+from headscope.core.facts.verdict import Verdict
 from headscope.facts import Severity
-from headscope.facts.results.check import CheckResult, Verdict
 from tests.edits import edit_json
 from tests.families import FAMILIES
 from tests.saving import save_safetensors, save_torch_zip, skip_without_native_adapters

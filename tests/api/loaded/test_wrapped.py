@@ -17,8 +17,8 @@ from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from transformers.models.bert.modeling_bert import BertLayer
 
 import headscope
+from headscope.core.facts.verdict import Verdict
 from headscope.errors import UsageError
-from headscope.facts.results.check import Verdict
 from tests.families import FAMILIES
 
 BERT = transformers.BertForSequenceClassification

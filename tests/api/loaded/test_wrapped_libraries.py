@@ -10,10 +10,10 @@ import transformers
 from torch import nn
 
 import headscope
+from headscope.core.facts.report import LoadVerdict
+from headscope.core.facts.verdict import Verdict
 from headscope.errors import Unsupported, UsageError
 from headscope.facts import PoolingKind
-from headscope.facts.results.check import Verdict
-from headscope.facts.results.report import LoadVerdict
 from tests.scorers import WORDS, save_language_model, save_tokenizer
 
 H = 16

@@ -10,10 +10,10 @@ import transformers
 
 import headscope
 from headscope import api
-from headscope.cli import main
+from headscope.core.upstream.torch import on_meta
 from headscope.errors import Offline, Unsupported, UsageError
 from headscope.facts import CheckpointKind, ParameterStatus
-from headscope.upstream.torch import on_meta
+from headscope.shell import main
 
 _CLASSES = {
     "BertForSequenceClassification": transformers.BertConfig,

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from headscope import api
+from headscope.core.facts.heads.atlas import HeadEntry
+from headscope.core.facts.plain import to_dict
+from headscope.core.trace.slice.stages import function_operations, module_operations
 from headscope.errors import UsageError
 from headscope.facts import PoolingKind, Task
-from headscope.facts.heads.atlas import HeadEntry
-from headscope.facts.plain import to_dict
-from headscope.trace.slice.stages import function_operations, module_operations
 from scripts.atlas_page import atlas_page
 from tests import warm
 
@@ -177,7 +177,7 @@ def test_filters_keep_what_they_name() -> None:
 def test_an_unknown_operation_is_refused_before_any_head_is_traced(
     unknown: str, hint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headscope.api.lookup.atlas._trace_all", lambda *given: pytest.fail("heads were traced"))
+    monkeypatch.setattr("headscope.slices.atlas.run._trace_all", lambda *given: pytest.fail("heads were traced"))
     with pytest.raises(UsageError, match=unknown) as failure:
         api.heads(operation=unknown, workers=1)
     assert hint in failure.value.hint
@@ -199,7 +199,7 @@ def test_the_command_prints_a_line_for_each_class() -> None:
 
 
 def test_quiet_names_each_class_once(capsys: pytest.CaptureFixture[str]) -> None:
-    from headscope.cli import main
+    from headscope.shell import main
 
     assert main(["heads", "distilbert", "-q"]) == 0
     names = capsys.readouterr().out.split()

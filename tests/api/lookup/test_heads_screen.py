@@ -3,10 +3,10 @@
 import pytest
 
 import headscope
-from headscope.api.lookup.atlas import Heads
+from headscope.core.words.console import plain_text
 from headscope.errors import UsageError
-from headscope.render.screens.lookup.heads import heads_screen
-from headscope.render.text.console import plain_text
+from headscope.slices.atlas.run import Heads
+from headscope.slices.atlas.screen import heads_screen
 
 
 @pytest.fixture(scope="module")

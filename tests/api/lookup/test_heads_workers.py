@@ -43,7 +43,7 @@ def marked(mark: str) -> set[int]:
 
 def workers(mark: str) -> set[int]:
     """The processes of the pool among them."""
-    return {pid for pid in marked(mark) if b"headscope.fleet.processes" in command(pid)}
+    return {pid for pid in marked(mark) if b"headscope.core.workers" in command(pid)}
 
 
 def command(pid: int) -> bytes:

@@ -18,13 +18,13 @@ import pytest
 import torch
 
 import headscope
+from headscope.core.facts.plain import to_dict
+from headscope.core.model.classes.reduced_config import DEPTHS
+from headscope.core.source.memory.shipped_structures import ABSENT, MOST_CLASSES, hold
+from headscope.core.source.memory.templates import filled
+from headscope.core.source.storage import shipped
+from headscope.core.source.storage.shipped import CLASSES, PLACE, SOURCES
 from headscope.errors import Malformed
-from headscope.examination.base import shipped
-from headscope.examination.base.shipped import CLASSES, PLACE, SOURCES
-from headscope.examination.checkpoint.shipped_structures import ABSENT, MOST_CLASSES, hold
-from headscope.examination.checkpoint.templates import filled
-from headscope.facts.plain import to_dict
-from headscope.model.classes.reduced_config import DEPTHS
 from tests import warm
 from tests.families import FAMILIES
 from tests.headers_only import NAMES, Checkpoint, write
@@ -265,7 +265,7 @@ def test_damaged_facts_are_not_used(damage: str, place: Path, tmp_path: Path, mo
 
 PROCESS = """
 import sys
-from headscope.cli import main
+from headscope.shell import main
 code = main(sys.argv[1:])
 sys.exit(9 if {"torch", "transformers"} & set(sys.modules) else code)
 """

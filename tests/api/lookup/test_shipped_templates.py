@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headscope.examination.checkpoint.templates import changed, filled
+from headscope.core.source.memory.templates import changed, filled
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "scripts"))
 

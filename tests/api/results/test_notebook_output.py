@@ -1,11 +1,9 @@
 """Results in a notebook: Rich shows the screen as HTML, with no script, no ids, and no tag of others."""
 
-import pkgutil
 import re
 from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
-from importlib import import_module
 
 import pytest
 from reports import bert, hostile
@@ -14,15 +12,17 @@ from rich.text import Text
 
 import headscope
 from headscope import api
-from headscope.api.comparing import Compared
-from headscope.api.lookup.atlas import Heads
-from headscope.api.results.shown import Checked, Shown, shown
+from headscope.checks.checked import Checked
+from headscope.core.facts.heads.atlas import HeadEntry
+from headscope.core.facts.heads.tasks import Task
+from headscope.core.facts.verdict import Verdict
 from headscope.facts import Finding, Gap, Profile, Report, Severity
-from headscope.facts.heads.atlas import HeadEntry
-from headscope.facts.heads.tasks import Task
-from headscope.facts.results.check import Verdict
-from headscope.facts.results.comparison import Difference
-from headscope.render.screens.result import result_text
+from headscope.shared.report.examination import shown
+from headscope.shell.result_screen import result_text
+from headscope.shell.shown import Shown
+from headscope.slices.atlas.run import Heads
+from headscope.slices.compare.facts import Difference
+from headscope.slices.compare.run import Compared
 from tests.render.diagram.pictures import EVIL, PICTURES
 
 WIDTH = 115  # what Rich gives to a notebook
@@ -106,9 +106,8 @@ def test_sources_are_links() -> None:
 
 
 def classes_of_results() -> list[type[Shown]]:
-    """Lists every class that shows itself, from all modules of the API."""
-    modules = [import_module(module.name) for module in pkgutil.walk_packages(api.__path__, f"{api.__name__}.")]
-    found = {item for module in modules for item in vars(module).values() if isinstance(item, type)}
+    """Lists every public class that shows itself."""
+    found = {item for name in api.__all__ if isinstance(item := getattr(api, name), type)}
     return sorted(
         (kind for kind in found if issubclass(kind, Shown) and kind is not Shown), key=lambda kind: kind.__name__
     )
@@ -116,8 +115,8 @@ def classes_of_results() -> list[type[Shown]]:
 
 @pytest.mark.parametrize("kind", classes_of_results())
 def test_every_result_shows_its_screen(kind: type[Shown], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headscope.render.screens.result.result_screen", lambda _: Text("<script>", "bold red"))
-    monkeypatch.setattr("headscope.render.screens.result.result_line", lambda _: "one line")
+    monkeypatch.setattr("headscope.shell.result_screen.result_screen", lambda _: Text("<script>", "bold red"))
+    monkeypatch.setattr("headscope.shell.result_screen.result_line", lambda _: "one line")
     html = html_of(kind.__new__(kind))
     assert kind.__new__(kind)._repr_mimebundle_([], [])["text/plain"] == "one line"  # type: ignore[misc]
     assert "&lt;script&gt;</span>" in html

@@ -45,7 +45,7 @@ def run(code: str, folder: Path, **environment: str) -> str:
 def terminal(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What each command shows."""
     code = f"""
-import sys, headscope.cli.app as app
+import sys, headscope.shell.app as app
 for command in {[command for _, command in RESULTS.values()]!r}:
     app.main(command.split())
     print("-----")

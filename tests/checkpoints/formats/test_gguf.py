@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from headscope.checkpoints.formats.bytes import LocalBytes
-from headscope.checkpoints.formats.gguf.file import _FORMATS, read_gguf
+from headscope.core.checkpoints.exports.gguf.file import _FORMATS, read_gguf
+from headscope.core.checkpoints.formats.bytes import LocalBytes
 from headscope.errors import HeadscopeError, Malformed, Unsupported
 
 gguf = pytest.importorskip("gguf")

@@ -8,13 +8,13 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from headscope.checkpoints.formats.bytes import LocalBytes
-from headscope.checkpoints.formats.gguf.file import read_gguf
-from headscope.checkpoints.formats.gguf.head import _RANK_BRANCHES, POOLING_TYPES, read_gguf_head
-from headscope.cli import main
+from headscope.core.checkpoints.exports.gguf.file import read_gguf
+from headscope.core.checkpoints.exports.gguf.head import _RANK_BRANCHES, POOLING_TYPES, read_gguf_head
+from headscope.core.checkpoints.formats.bytes import LocalBytes
+from headscope.core.facts.export import ExportHead
 from headscope.errors import ExitCode
 from headscope.facts import PoolingKind, TensorHeader
-from headscope.facts.exports.export import ExportHead
+from headscope.shell import main
 from scripts.write_schema import build_schema
 from tests.families import FAMILIES
 

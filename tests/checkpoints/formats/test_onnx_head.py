@@ -12,13 +12,13 @@ import jsonschema
 import pytest
 import torch
 
-from headscope.checkpoints.formats.bytes import LocalBytes
-from headscope.checkpoints.formats.onnx.head import read_onnx
-from headscope.checkpoints.formats.onnx.lean import lean_model
-from headscope.cli import main
+from headscope.core.checkpoints.exports.onnx.head import read_onnx
+from headscope.core.checkpoints.exports.onnx.lean import lean_model
+from headscope.core.checkpoints.formats.bytes import LocalBytes
+from headscope.core.facts.export import ExportHead
 from headscope.errors import ExitCode, HeadscopeError
 from headscope.facts import PoolingKind
-from headscope.facts.exports.export import ExportHead
+from headscope.shell import main
 from scripts.write_schema import build_schema
 
 onnx = pytest.importorskip("onnx")
@@ -279,7 +279,7 @@ def test_without_the_package_the_hint_says_what_to_install(
     def without(name: str, *rest: Any) -> Any:
         return None if name == "onnx" else find(name, *rest)
 
-    monkeypatch.setattr("headscope.checkpoints.formats.onnx.graph.find_spec", without)
+    monkeypatch.setattr("headscope.core.checkpoints.exports.onnx.graph.find_spec", without)
     assert main(["inspect", str(path)]) == ExitCode.UNDETERMINED
     assert "pip install 'headscope[onnx]'" in capsys.readouterr().err
 
@@ -309,5 +309,5 @@ def test_reading_a_checkpoint_does_not_import_onnx(tmp_path: Path, monkeypatch: 
         return imported(name, *rest, **options)
 
     monkeypatch.setattr(builtins, "__import__", refuse)
-    monkeypatch.delitem(sys.modules, "headscope.checkpoints.formats.onnx.graph", raising=False)
+    monkeypatch.delitem(sys.modules, "headscope.core.checkpoints.exports.onnx.graph", raising=False)
     assert main(["inspect", "distilbert-base-uncased-finetuned-sst-2-english", "--offline", "-q"]) == ExitCode.OK

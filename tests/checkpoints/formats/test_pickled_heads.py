@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from headscope.checkpoints.formats.bytes import LocalBytes
-from headscope.checkpoints.formats.pickle.scikit_pickle import read_pickled_head
+from headscope.core.checkpoints.formats.bytes import LocalBytes
+from headscope.core.checkpoints.formats.pickle.scikit_pickle import read_pickled_head
 from headscope.errors import Malformed, Unsupported
 from headscope.facts import PickledHead
 

@@ -15,9 +15,14 @@ from typing import Any
 import pytest
 import torch
 
-from headscope.checkpoints.formats import torch_file
-from headscope.checkpoints.formats.bytes import LocalBytes
-from headscope.checkpoints.formats.torch_file import read_torch_headers, read_torch_value, refusing_once, torch_places
+from headscope.core.checkpoints.formats import torch_file
+from headscope.core.checkpoints.formats.bytes import LocalBytes
+from headscope.core.checkpoints.formats.torch_file import (
+    read_torch_headers,
+    read_torch_value,
+    refusing_once,
+    torch_places,
+)
 from headscope.errors import HeadscopeError, Malformed, Unsupported
 
 base = torch.zeros(6, 4)

@@ -17,11 +17,11 @@ from tests import warm
 
 READ = """
 import json, sys
-from headscope.checkpoints.reading import read_manifest
-from headscope.fleet.hub_listing import listed_models
+from headscope.core.checkpoints.reading import read_manifest
+from headscope.slices.fleet.hub.listing import listed_models
 from headscope.errors import HeadscopeError
-from headscope.facts.stored.location import HubOptions, Location
-from headscope.facts.plain import to_dict
+from headscope.core.facts.stored.location import HubOptions, Location
+from headscope.core.facts.plain import to_dict
 
 def located(words, hub):
     if "listing" not in words:

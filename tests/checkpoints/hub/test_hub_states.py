@@ -14,7 +14,7 @@ from families import FAMILIES
 from hub import Hub, client_settings, serve
 from safetensors.torch import save
 
-from headscope.checkpoints.states.place import names_below
+from headscope.core.checkpoints.states.place import names_below
 from tests import warm
 from tests.checkpoints import foreign
 

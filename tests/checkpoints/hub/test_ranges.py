@@ -7,8 +7,8 @@ import pytest
 from huggingface_hub.utils import httpx
 from huggingface_hub.utils._http import default_client_factory
 
-from headscope.checkpoints.hub.ranges import RangeBytes
-from headscope.checkpoints.hub.requests import Deadline, HubConnection
+from headscope.core.checkpoints.hub.ranges import RangeBytes
+from headscope.core.checkpoints.hub.requests import Deadline, HubConnection
 from headscope.errors import NetworkError
 
 CONTENT = bytes(range(256)) * 200

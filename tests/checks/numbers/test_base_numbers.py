@@ -14,14 +14,14 @@ from torch import nn
 from transformers import AutoModelForSequenceClassification, BertConfig, BertForSequenceClassification
 
 import headscope
-from headscope.examination.base.request import Request
-from headscope.examination.checkpoint import stored_tensors
-from headscope.examination.checkpoint.examining import examine
-from headscope.examination.evidence.base_numbers import live_base_numbers, read_base_numbers
-from headscope.examination.trial.deciding import OFF
+from headscope.checks.evidence.base_numbers import live_base_numbers, read_base_numbers
+from headscope.checks.facts import BaseNumbers
+from headscope.core.facts.stored.location import Location
+from headscope.core.source import stored_tensors
+from headscope.core.source.checkpoint import examine
+from headscope.core.source.request import Request
 from headscope.facts import Gap
-from headscope.facts.results.check import BaseNumbers
-from headscope.facts.stored.location import Location
+from headscope.shared.trial.deciding import OFF
 from tests.model.loading.test_quantized import save
 
 State = dict[str, torch.Tensor]

@@ -13,14 +13,14 @@ import transformers
 from torch import nn
 
 import headscope
+from headscope.core.facts.stored.location import Location
+from headscope.core.facts.trial import HeadTrial
+from headscope.core.source.checkpoint import examine
+from headscope.core.source.request import Request
+from headscope.core.trace import HeadProgram
 from headscope.errors import Unsupported
-from headscope.examination.base.request import Request
-from headscope.examination.checkpoint.examining import examine
-from headscope.examination.evidence.head_trial import try_head
 from headscope.facts import Task
-from headscope.facts.results.check import HeadTrial
-from headscope.facts.stored.location import Location
-from headscope.trace import HeadProgram
+from headscope.shared.trial.head_trial import try_head
 
 SIZE, CLASSES = 32, 3
 TEXT: dict[str, Any] = {

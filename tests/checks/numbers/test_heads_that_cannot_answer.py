@@ -13,10 +13,10 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
 import headscope
-from headscope.checks.health import judge_numbers
-from headscope.facts.results.check import Verdict
-from headscope.facts.results.health import HealthVerdict
-from headscope.model.tensors.head_statistics import matrix_statistics
+from headscope.core.facts.health import HealthVerdict
+from headscope.core.facts.verdict import Verdict
+from headscope.core.model.tensors.head_statistics import matrix_statistics
+from headscope.core.source.health.judging import judge_numbers
 
 pytestmark = pytest.mark.usefixtures("remembered")
 

@@ -6,7 +6,12 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from headscope.checks import RULES
+from headscope.checks.facts import Subject, TensorValues
+from headscope.checks.rules import RULES
+from headscope.core.facts.built import BuiltFacts, ConfigFacts
+from headscope.core.facts.health import HeadHealth, HealthBasis, HealthVerdict
+from headscope.core.facts.stored.tokenizer import AffectedTexts, IdEffect, TokenId, TokenizerFacts
+from headscope.core.facts.trial import HeadTrial, RunScope, RunTrial
 from headscope.facts import (
     AdapterFacts,
     AdapterFault,
@@ -40,11 +45,7 @@ from headscope.facts import (
     WeightDiff,
     WeightsFormat,
 )
-from headscope.facts.results.check import BuiltFacts, ConfigFacts, HeadTrial, Subject, TensorValues
-from headscope.facts.results.health import HeadHealth, HealthBasis, HealthVerdict
-from headscope.facts.results.labeled import DataClass, DataFacts, Fit, LabelKind, Order, Predictions
-from headscope.facts.stored.tokenizer import AffectedTexts, IdEffect, TokenId, TokenizerFacts
-from headscope.facts.trial import RunScope, RunTrial
+from headscope.shared.labeled.facts import DataClass, DataFacts, Fit, LabelKind, Order, Predictions
 from tests.reports import ENVIRONMENT
 
 LOADED, NEW, MISMATCHED = ParameterStatus.LOADED, ParameterStatus.NEW, ParameterStatus.MISMATCHED

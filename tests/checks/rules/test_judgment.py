@@ -8,15 +8,17 @@ from typing import Any
 
 import pytest
 
-from headscope.checks import RULES, judge
-from headscope.checks.judgment import fingerprint, unused_ignores
-from headscope.checks.rule import rule
-from headscope.checks.selection import Ignore, Selection, select
+from headscope.checks.facts import CheckResult, Subject
+from headscope.checks.rules import RULES, judge
+from headscope.checks.rules.judgment import fingerprint, unused_ignores
+from headscope.checks.rules.rule import rule
+from headscope.checks.rules.selection import Ignore, Selection, select
+from headscope.core.facts.built import BuiltFacts
+from headscope.core.facts.counting import few_of
+from headscope.core.facts.health import HealthBasis, HealthVerdict
+from headscope.core.facts.verdict import Verdict
 from headscope.errors import UsageError
 from headscope.facts import Gap, PaddingEffect, WeightsFormat
-from headscope.facts.counting import few_of
-from headscope.facts.results.check import BuiltFacts, CheckResult, Subject, Verdict
-from headscope.facts.results.health import HealthBasis, HealthVerdict
 from tests.checks.rules.subjects import (
     ALL_NEW,
     BIAS,

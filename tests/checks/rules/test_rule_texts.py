@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from headscope.checks.facts import LiveFacts, Subject
+from headscope.core.facts.built import BuiltFacts, ConfigFacts
+from headscope.core.facts.health import HealthBasis
+from headscope.core.facts.stored.tokenizer import AffectedTexts, TokenId, TokenizerFacts
 from headscope.facts import AdapterFaultKind, PaddingEffect, PoolingKind, Verification, WeightsFormat
-from headscope.facts.results.check import BuiltFacts, ConfigFacts, LiveFacts, Subject
-from headscope.facts.results.health import HealthBasis
-from headscope.facts.stored.tokenizer import AffectedTexts, TokenId, TokenizerFacts
 from tests.checks.rules.subjects import (
     ALL_NEW,
     BASE,

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from headscope.checks.rule import NotKnown
+from headscope.checks.rules.rule import NotKnown
+from headscope.core.facts.built import BuiltFacts, ConfigFacts
+from headscope.core.facts.stored.tokenizer import AffectedTexts, IdEffect, TokenId, TokenizerFacts
 from headscope.facts import PaddingEffect, PoolingKind, Severity, Task
-from headscope.facts.results.check import BuiltFacts, ConfigFacts
-from headscope.facts.stored.tokenizer import AffectedTexts, IdEffect, TokenId, TokenizerFacts
 from tests.checks.rules.subjects import (
     ALL_NEW,
     BIAS,

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from headscope.checks.health import DECISIVE
-from headscope.checks.rule import NotApplicable, NotKnown
+from headscope.checks.rules.rule import NotApplicable, NotKnown
+from headscope.core.facts.built import ConfigFacts
+from headscope.core.facts.health import HealthBasis, HealthVerdict
+from headscope.core.facts.trial import HeadTrial
+from headscope.core.source.health.judging import DECISIVE
 from headscope.facts import Severity
-from headscope.facts.results.check import ConfigFacts, HeadTrial
-from headscope.facts.results.engines import EngineEvidence, EngineHead
-from headscope.facts.results.health import HealthBasis, HealthVerdict
+from headscope.shared.serving.engine_facts import EngineEvidence, EngineHead
 from tests.checks.rules.subjects import (
     BIAS,
     CLASSIFIER,

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from headscope.checks import judge, select
-from headscope.checks.rule import RULES
-from headscope.checks.trial import looks_at_run, with_causes, without_unseen
+from headscope.checks.rules import judge, select
+from headscope.checks.rules.rule import RULES
+from headscope.checks.rules.trial import looks_at_run, with_causes, without_unseen
+from headscope.core.facts.built import ConfigFacts
+from headscope.core.facts.trial import BatchCure, RaisedError, RunStep
+from headscope.core.facts.verdict import Verdict
 from headscope.facts import Finding, Pooling, PoolingKind, Severity
-from headscope.facts.results.check import ConfigFacts, Verdict
-from headscope.facts.trial import BatchCure, RaisedError, RunStep
 from tests.checks.rules.subjects import (
     ERROR,
     INFERENCE,

@@ -7,7 +7,11 @@ from typing import Any
 
 import pytest
 
-from headscope.checks.rule import NotKnown, classifier_of
+from headscope.checks.facts import LiveFacts
+from headscope.checks.rules.rule import NotKnown, classifier_of
+from headscope.core.facts.stored.checkpoint import ScoreHead
+from headscope.core.facts.stored.unplaced import UnplacedReason
+from headscope.core.facts.stored.weights import DroppedGroup
 from headscope.facts import (
     AdapterFault,
     AdapterFaultKind,
@@ -19,10 +23,6 @@ from headscope.facts import (
     UnusedModule,
     WeightsFormat,
 )
-from headscope.facts.results.check import LiveFacts
-from headscope.facts.stored.checkpoint import ScoreHead
-from headscope.facts.stored.unplaced import UnplacedReason
-from headscope.facts.stored.weights import DroppedGroup
 from tests.checks.rules.subjects import (
     ALL_NEW,
     BASE,

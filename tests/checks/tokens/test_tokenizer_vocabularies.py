@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer, models
 
-from headscope.checkpoints.contents.tokenizer_file import read_token_ids, read_vocabulary
-from headscope.checkpoints.local import Folder
+from headscope.core.checkpoints.contents.tokenizer_file import read_token_ids, read_vocabulary
+from headscope.core.checkpoints.local import Folder
 from headscope.errors import Malformed
 from tests.checks.tokens.tokenized import check, found, save, scores, tokenizer, vocabulary
 

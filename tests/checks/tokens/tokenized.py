@@ -8,7 +8,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerFast
 
 import headscope
-from headscope.facts.results.check import CheckResult
+from headscope.checks.facts import CheckResult
 from tests.families import FAMILIES
 
 SPECIAL: dict[str, tuple[dict[str, int], str]] = {

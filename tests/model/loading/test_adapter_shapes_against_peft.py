@@ -13,7 +13,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 import headscope
-from headscope.facts.results.check import Verdict
+from headscope.core.facts.verdict import Verdict
 from tests.edits import edit_json
 from tests.families import FAMILIES
 
@@ -346,6 +346,6 @@ def test_a_report_made_without_peft_is_not_served_when_it_is_installed(
     options: dict[str, Any] = {"model_class": made.classifier, "num_labels": 3, "offline": True, "cache": True}
     with monkeypatch.context() as without:
         without.setitem(sys.modules, "peft", None)
-        without.setattr("headscope.examination.base.cache.package_version", lambda name: "")
+        without.setattr("headscope.core.source.storage.cache.package_version", lambda name: "")
         assert headscope.inspect(str(made.folder), **options).not_determined
     assert not headscope.inspect(str(made.folder), **options).not_determined

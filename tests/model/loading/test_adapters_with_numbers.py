@@ -10,9 +10,9 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 import headscope
-from headscope.api.loaded.trial_process import TrialProcess
-from headscope.examination.trial.deciding import OFF
-from headscope.examination.trial.opening import run_checkpoint
+from headscope.checks.trial_process import TrialProcess
+from headscope.shared.trial.deciding import OFF
+from headscope.shared.trial.opening import run_checkpoint
 from tests.verdicts.runs import RunCase, edit_json, make_tokenizer
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -102,8 +102,8 @@ def test_zeros_of_an_adapter_in_memory(
 
 
 def test_a_tokenizer_beside_an_adapter_in_a_subfolder_is_seen(tmp_path: Path) -> None:
-    from headscope.checkpoints.reading import read_manifest
-    from headscope.facts.stored.location import Location
+    from headscope.core.checkpoints.reading import read_manifest
+    from headscope.core.facts.stored.location import Location
 
     _saved("VERA", tmp_path)
     place = Location(str(tmp_path), subfolder="adapter")

@@ -14,11 +14,11 @@ from transformers import PreTrainedModel
 from transformers.utils import logging
 
 import headscope
-from headscope.checkpoints.reading import read_manifest
+from headscope.core.checkpoints.reading import read_manifest
+from headscope.core.facts.stored.location import Location
+from headscope.core.model.classes.model_request import ModelRequest, choose
+from headscope.core.model.loading.loader import load_skeleton
 from headscope.facts import ParameterStatus, WeightDiff
-from headscope.facts.stored.location import Location
-from headscope.model.classes.model_request import ModelRequest, choose
-from headscope.model.loading.loader import load_skeleton
 
 USUAL = "safetensors"
 OTHERS = [name for name in FORMATS if name != USUAL]

@@ -146,8 +146,8 @@ def test_an_unknown_packing_is_not_determined_and_never_new(tmp_path: Path) -> N
 
 
 def test_blocks_of_four_bit_floats() -> None:
+    from headscope.core.model.loading.quantized import unpack
     from headscope.facts import CheckpointKind, CheckpointManifest, TensorHeader, WeightsFormat
-    from headscope.model.loading.quantized import unpack
 
     tensors = (
         TensorHeader("model.layers.0.mlp.experts.gate_up_proj_blocks", "uint8", (4, 128, 2, 16)),

@@ -18,7 +18,7 @@ from transformers.models.auto.modeling_auto import (
 )
 
 import headscope
-from headscope.cli import main
+from headscope.shell import main
 
 _STATISTICS = ("running_mean", "running_var")
 _MAPPINGS = (

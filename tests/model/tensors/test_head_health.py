@@ -20,10 +20,10 @@ from transformers import (
 )
 
 import headscope
+from headscope.core.facts.health import HeadHealth, InitialSpread
+from headscope.core.model.tensors.initialization import initial_spread
 from headscope.errors import UsageError
 from headscope.facts import HealthBasis
-from headscope.facts.results.health import HeadHealth, InitialSpread
-from headscope.model.tensors.initialization import initial_spread
 from tests.model.loading.test_quantized import save as save_packed
 from tests.model.tensors.classifiers import BRIEFLY, COLLAPSED, FRESH, OPEN, TRAINED, WIDTH, train
 from tests.saving import save_sharded_safetensors, save_torch_legacy, save_torch_zip
@@ -145,7 +145,7 @@ def test_a_known_structure_is_not_initialized_again(tmp_path: Path, monkeypatch:
         calls.append(weight)
         return initial_spread(model, weight, stated)
 
-    monkeypatch.setattr("headscope.model.tensors.initialization.initial_spread", counted)
+    monkeypatch.setattr("headscope.core.model.tensors.initialization.initial_spread", counted)
     for name in "ab":
         saved(bert(initializer_range=0.05), tmp_path / name)
         checked = headscope.check(tmp_path / name, "inference", select="HS502", cache=True)
@@ -222,7 +222,7 @@ def test_of_an_adapter_the_classifier_that_it_saves_is_judged(kept: bool, tmp_pa
 
 
 def test_a_large_classifier_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headscope.examination.evidence.health._LOCAL_BYTES", 1000)
+    monkeypatch.setattr("headscope.core.source.health.reading._LOCAL_BYTES", 1000)
     found = health_of(saved(bert(), tmp_path))
     assert (found.verdict, found.bytes_read) == (OPEN, 0)
     assert " 1,000" in found.reasons[0]

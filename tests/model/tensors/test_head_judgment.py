@@ -12,11 +12,11 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
-from headscope.checks.health import CHANGED, judge_numbers, probability, signs_of, verdict_of
+from headscope.core.facts.health import InitialSpread
+from headscope.core.model.tensors.head_statistics import bias_statistics, matrix_statistics
+from headscope.core.model.tensors.initialization import initial_spread
+from headscope.core.source.health.judging import CHANGED, judge_numbers, probability, signs_of, verdict_of
 from headscope.facts import HealthBasis
-from headscope.facts.results.health import InitialSpread
-from headscope.model.tensors.head_statistics import bias_statistics, matrix_statistics
-from headscope.model.tensors.initialization import initial_spread
 from tests.model.tensors.classifiers import BRIEFLY, FRESH, OPEN, TRAINED, WIDTH, train
 
 

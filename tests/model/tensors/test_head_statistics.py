@@ -12,7 +12,13 @@ import torch
 from scipy import stats
 from torch import nn
 
-from headscope.model.tensors.head_statistics import bias_statistics, known_schemes, matrix_statistics, spread_z, top_z
+from headscope.core.model.tensors.head_statistics import (
+    bias_statistics,
+    known_schemes,
+    matrix_statistics,
+    spread_z,
+    top_z,
+)
 from tests.model.tensors.classifiers import WIDTH
 
 

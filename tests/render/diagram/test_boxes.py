@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 from reports import REPORTS, bert
 
+from headscope.core.words.console import open_console, plain_text
+from headscope.core.words.lines import wrapped
 from headscope.facts import Gap
-from headscope.render.diagram import diagram_screen, diagram_text
-from headscope.render.diagram.boxes import Boxes
-from headscope.render.diagram.picture import Edge, picture_of
-from headscope.render.head.tree import LAYOUTS
-from headscope.render.screens.inspect import inspect_screen
-from headscope.render.text.console import open_console, plain_text
-from headscope.render.text.lines import wrapped
+from headscope.shared.report.head.tree import LAYOUTS
+from headscope.slices.diagram.boxes import Boxes
+from headscope.slices.diagram.formats import diagram_screen, diagram_text
+from headscope.slices.diagram.picture import Edge, picture_of
+from headscope.slices.inspect.screen import inspect_screen
 from tests.render.diagram.pictures import PICTURES
 
 

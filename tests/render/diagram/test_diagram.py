@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 from reports import REPORTS, bert, gpt2, one_part
 
+from headscope.core.words.console import plain_text
+from headscope.core.words.tokens import Mark, row_text
 from headscope.facts import CheckpointKind, Gap, ParameterStatus, Pooling, PoolingKind, Positions, Report, Task, Where
-from headscope.render.diagram import PAINTERS, diagram_text
-from headscope.render.diagram.picture import BoxKind, Tint, picture_of
-from headscope.render.screens.inspect import inspect_screen
-from headscope.render.text.console import plain_text
-from headscope.render.text.tokens import Mark, row_text
+from headscope.shared.pictures.markup import Tint
+from headscope.slices.diagram.formats import PAINTERS, diagram_text
+from headscope.slices.diagram.picture import BoxKind, picture_of
+from headscope.slices.inspect.screen import inspect_screen
 from tests.render.diagram.pictures import PICTURES, a_head, at, branched, evil, many_labels, with_head, without_head
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headscope.render.diagram import diagram_text
+from headscope.slices.diagram.formats import diagram_text
 from tests.render.diagram.pictures import PICTURES
 
 _OUTSIDE = """() => {

@@ -6,11 +6,13 @@ from itertools import pairwise
 
 import pytest
 
-from headscope.render.diagram import diagram_text, markup
-from headscope.render.diagram.layout import NARROW, WIDTH, Panel, lay_out, text_width, wrap_text
-from headscope.render.diagram.picture import Picture, Tint, picture_of
-from headscope.render.diagram.svg import svg_text
-from headscope.render.text.tokens import cell_text
+from headscope.core.words.tokens import cell_text
+from headscope.shared.pictures import markup
+from headscope.shared.pictures.markup import Tint
+from headscope.slices.diagram.formats import diagram_text
+from headscope.slices.diagram.layout import NARROW, WIDTH, Panel, lay_out, text_width, wrap_text
+from headscope.slices.diagram.picture import Picture, picture_of
+from headscope.slices.diagram.svg import svg_text
 from tests.render.diagram.pictures import PICTURES
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -8,10 +8,11 @@ import pytest
 from markdown_it import MarkdownIt
 from reports import bert
 
-from headscope.checks import judge, select
+from headscope.checks.ci import markdown_text
+from headscope.checks.facts import Subject
+from headscope.checks.rules import judge, select
+from headscope.core.facts.built import BuiltFacts, ConfigFacts
 from headscope.facts import Profile
-from headscope.facts.results.check import BuiltFacts, ConfigFacts, Subject
-from headscope.render.pages.ci import markdown_text
 
 _MENTION = re.compile(r"(?<![\w/])@[a-z0-9](?:[a-z0-9-]{0,38})", re.IGNORECASE)
 """GitHub's rule: an @ that no word character precedes, and a name."""

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from test_probe_screen import RESULT
 
-from headscope.facts.probing.data import FeatureNumbers, LayerNumbers, Precision, VectorNumbers
-from headscope.render.probing.screen import probe_screen
-from headscope.render.text.console import plain_text
+from headscope.core.words.console import plain_text
+from headscope.slices.probe.facts.data import FeatureNumbers, LayerNumbers, Precision, VectorNumbers
+from headscope.slices.probe.screen.screen import probe_screen
 
 NUMBERS = FeatureNumbers(
     vectors=(VectorNumbers("masked_mean-11", 0.71234, 3, 1.25e-6), VectorNumbers("head", None, 0)),

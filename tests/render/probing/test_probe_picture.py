@@ -9,11 +9,11 @@ from xml.etree import ElementTree
 import pytest
 from test_probe_screen import HEAD, RESULT
 
-from headscope.cli.app import main
-from headscope.facts.probing.data import ProbeClass
-from headscope.facts.probing.result import Candidate, Metric, ProbeResult, Vector
-from headscope.render.probing.picture import probe_picture
-from headscope.render.probing.screen import rows_of
+from headscope.shell.app import main
+from headscope.slices.probe.facts.data import ProbeClass
+from headscope.slices.probe.facts.result import Candidate, Metric, ProbeResult, Vector
+from headscope.slices.probe.screen.picture import probe_picture
+from headscope.slices.probe.screen.screen import rows_of
 
 _SVG = "{http://www.w3.org/2000/svg}"
 LAYERS = 13

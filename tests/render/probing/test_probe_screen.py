@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from headscope.facts.probing.data import Contradiction, HeadInput, LabelFacts, Numbers, ProbeClass, Suspect
-from headscope.facts.probing.result import (
+from headscope.core.facts.stored.checkpoint import Gap
+from headscope.core.words.console import plain_text
+from headscope.slices.probe.facts.data import Contradiction, HeadInput, LabelFacts, Numbers, ProbeClass, Suspect
+from headscope.slices.probe.facts.result import (
     Advised,
     Baseline,
     BaselineKind,
@@ -26,10 +28,8 @@ from headscope.facts.probing.result import (
     Versus,
     WrittenHead,
 )
-from headscope.facts.stored.checkpoint import Gap
-from headscope.render.probing.screen import probe_screen
-from headscope.render.probing.words import probe_answer
-from headscope.render.text.console import plain_text
+from headscope.slices.probe.screen.screen import probe_screen
+from headscope.slices.probe.screen.words import probe_answer
 
 MEAN = Candidate("masked_mean-11", 11, Vector.MASKED_MEAN, Metric.ACCURACY, 0.912, 0.897, 0.925, 768)
 HEAD = Candidate("head", None, Vector.HEAD, Metric.ACCURACY, 0.874, 0.86, 0.89, 768)

@@ -6,8 +6,8 @@ from dataclasses import replace
 from rich.console import RenderableType
 
 from headscope.facts import Report
-from headscope.render.screens.diff import diff_screen
-from headscope.render.screens.inspect import inspect_screen
+from headscope.slices.inspect.diff_screen import diff_screen
+from headscope.slices.inspect.screen import inspect_screen
 
 COLUMNS, ROWS = 80, 20
 

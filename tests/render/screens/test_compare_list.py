@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from reports import roberta
 
+from headscope.core.words.console import plain_text
 from headscope.facts import Report
-from headscope.facts.results.comparison import Aspect, Comparison, Difference
-from headscope.render.screens.compare import compare_screen
-from headscope.render.text.console import plain_text
+from headscope.slices.compare.facts import Aspect, Comparison, Difference
+from headscope.slices.compare.screen import compare_screen
 
 
 def numbered(at: int) -> Report:

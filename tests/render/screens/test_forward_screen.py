@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 from reports import roberta
 
-from headscope.facts.results.forward import ForwardReport, LabelScore, Scored, SeenStage, Statistics
-from headscope.render.screens.forward import forward_screen, forward_verdict
-from headscope.render.text.console import plain_text
+from headscope.core.facts.seen import SeenStage, Statistics
+from headscope.core.words.console import plain_text
+from headscope.slices.forward.facts import ForwardReport, LabelScore, Scored
+from headscope.slices.forward.screen import forward_screen, forward_verdict
 
 NOTE = "the scores mean nothing yet"
 VALUES = Statistics(-0.24123, 0.0047012, 2.4661, 1.0, 0, 0)

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from reports import REPORTS, bert, gpt2, hostile, roberta
 
+from headscope.core.facts.health import BiasStatistics, MatrixStatistics, Spectrum
+from headscope.core.words.console import plain_text
+from headscope.core.words.lines import WIDE
 from headscope.facts import (
     Carried,
     CheckpointKind,
@@ -27,12 +30,10 @@ from headscope.facts import (
     WeightsFormat,
     Where,
 )
-from headscope.facts.results.health import BiasStatistics, MatrixStatistics, Spectrum
-from headscope.render.parts.verdict import verdict_screen
-from headscope.render.screens.diff import diff_screen, name_change
-from headscope.render.screens.inspect import inspect_markdown, inspect_screen, inspect_verdict
-from headscope.render.text.console import plain_text
-from headscope.render.text.lines import WIDE
+from headscope.shared.report.documents import inspect_markdown
+from headscope.shared.report.verdict import verdict_screen
+from headscope.slices.inspect.diff_screen import diff_screen, name_change
+from headscope.slices.inspect.screen import inspect_screen, inspect_verdict
 from tests.render.screens.report_screens import COLUMNS, ROWS, SCREENS, as_diff, detailed, only_differences, short
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -7,9 +7,9 @@ import pytest
 from reports import gpt2, hostile, roberta
 from rich.console import Console
 
-from headscope.render.head.stages import source_url
-from headscope.render.screens.inspect import inspect_screen
-from headscope.render.text.console import open_console, plain_text
+from headscope.core.words.console import open_console, plain_text
+from headscope.shared.report.head.stages import source_url
+from headscope.slices.inspect.screen import inspect_screen
 from tests.render.screens.report_screens import COLUMNS, SCREENS, detailed, short
 
 

@@ -1,9 +1,9 @@
 """The screen of `verify`: what is wrong comes first, and of that what is wrong with the head."""
 
-from headscope.facts.results.check import Verdict
-from headscope.facts.results.verification import TensorCheck, TensorStatus, VerifyResult
-from headscope.render.screens.verification import verification_screen
-from headscope.render.text.console import plain_text
+from headscope.core.facts.verdict import Verdict
+from headscope.core.words.console import plain_text
+from headscope.shared.loaded.facts import TensorCheck, TensorStatus, VerifyResult
+from headscope.slices.loaded.screen import verification_screen
 
 
 def tensor(name: str, status: TensorStatus, *, is_head: bool = False) -> TensorCheck:

@@ -8,6 +8,10 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 from reports import ENVIRONMENT, REPORTS, bert, hostile
 
+from headscope.core.facts.environment import OtherPackages, Settings, Surroundings
+from headscope.core.facts.stored.disk_usage import DiskUsage, EntryKind, ShippedStore
+from headscope.core.facts.verdict import Verdict
+from headscope.core.words.document import Document, error_document, json_text, snapshot_document
 from headscope.errors import NotFound
 from headscope.facts import (
     CheckpointKind,
@@ -20,21 +24,12 @@ from headscope.facts import (
     WeightFile,
     WeightsFormat,
 )
-from headscope.facts.results.check import Verdict
-from headscope.facts.results.environment import OtherPackages, Settings, Surroundings
-from headscope.facts.results.scan import ScanRow, Tally
-from headscope.facts.stored.disk_usage import DiskUsage, EntryKind, ShippedStore
-from headscope.render.screens.inspect import inspect_document
-from headscope.render.text.document import (
-    Document,
-    cache_document,
-    diff_document,
-    environment_document,
-    error_document,
-    json_text,
-    scan_document,
-    snapshot_document,
-)
+from headscope.shared.report.documents import inspect_document
+from headscope.slices.fleet.facts import ScanRow, Tally
+from headscope.slices.fleet.screen import scan_document
+from headscope.slices.inspect.diff_screen import diff_document
+from headscope.slices.lookup.cache_screen import cache_document
+from headscope.slices.lookup.env_screen import environment_document
 from scripts.write_schema import _object_of, build_row_schema, build_schema, main
 
 SETTINGS = Settings("Linux", "/home/me/.cache/huggingface", "https://huggingface.co", False, "/cache", True)

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from headscope.render.text.fold import FoldedRow, few_keys, fold_keys, fold_rows, spell_run
+from headscope.core.words.fold import FoldedRow, few_keys, fold_keys, fold_rows, spell_run
 
 FOLDED: tuple[tuple[list[str], list[str]], ...] = (
     (["layer.0.a", "layer.1.a", "layer.2.a"], ["layer.{0...2}.a"]),

@@ -3,7 +3,7 @@
 import pytest
 from rich.text import Text
 
-from headscope.render.text.lines import wrapped
+from headscope.core.words.lines import wrapped
 
 
 def lines_of(text: str, width: int, *, keeps_names: bool = False) -> list[str]:

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from reports import bert, gpt2, roberta
 
+from headscope.core.words.plain_words import plain_words
 from headscope.facts import Gap, GapTopic, ModelFacts, PoolingKind, Report, Shape, Task
-from headscope.render.text.plain_words import plain_words
 
 BATCH = "batch"
 

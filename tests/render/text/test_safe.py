@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from headscope.render.text.safe import label, safe
+from headscope.core.words.safe import label, safe
 
 CASES = (
     ("plain", "plain"),

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 from reports import roberta
 
+from headscope.core.facts.counting import list_of
+from headscope.core.facts.stored.checkpoint import told_gaps
+from headscope.core.words.words import POOLING, axes_of, bytes_of, loss_of, share_of, size_of
 from headscope.facts import Gap, ModelFacts, PoolingKind, Task
-from headscope.facts.counting import list_of
-from headscope.facts.stored.checkpoint import told_gaps
-from headscope.render.text.words import POOLING, axes_of, bytes_of, loss_of, share_of, size_of
 
 BYTES = (
     (0, "0 bytes"),

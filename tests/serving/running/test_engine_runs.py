@@ -13,14 +13,14 @@ import transformers
 from scorers import WORDS
 
 import headscope
-from headscope.api.options import make_request
-from headscope.cli.app import main
+from headscope.core.source.checkpoint import examine
 from headscope.errors import Unsupported, UsageError
-from headscope.examination.checkpoint.examining import examine
-from headscope.examination.evidence.engine_runs import EngineTrial, engine_trial
-from headscope.facts.results.engines import EngineEvidence, EngineHead
-from headscope.serving.running import process
-from headscope.serving.running.process import runner_names
+from headscope.shared.serving.engine_facts import EngineEvidence, EngineHead
+from headscope.shared.serving.engine_runs import EngineTrial, engine_trial
+from headscope.shared.serving.running import process
+from headscope.shared.serving.running.process import runner_names
+from headscope.shell.app import main
+from headscope.shell.values import make_request
 from tests import warm
 
 SIZES = {

@@ -11,9 +11,9 @@ import transformers
 
 import headscope
 from headscope.errors import UsageError
-from headscope.facts.results.engines import EngineEvidence
+from headscope.shared.serving.engine_facts import EngineEvidence
 
-_RUNNERS = Path(headscope.__file__).parent / "serving" / "running" / "runners"
+_RUNNERS = Path(headscope.__file__).parent / "shared" / "serving" / "running" / "runners"
 _VLLM = {
     "vllm/__init__.py": """
 __version__ = "9.9"

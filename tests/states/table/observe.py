@@ -19,8 +19,8 @@ import torch
 from packaging.requirements import Requirement
 from states.table.entry import Entry, Made, distribution_of
 
-from headscope.cli import main
-from headscope.editing.repair.proof import prove_repair
+from headscope.shell import main
+from headscope.slices.repair.proof import prove_repair
 
 _ROUNDS = 3
 Document = dict[str, Any]
@@ -90,7 +90,7 @@ def _carried_out(place: Path, made: Made, promised: Document | None, rules: tupl
     folder, target = (place if place.is_dir() else place.parent), place.with_name(f"{place.name}.repaired")
     before = _content(folder)
     out = io.StringIO()
-    with patch("headscope.editing.repair.run.prove_repair_apart", prove_repair), redirect_stdout(out):
+    with patch("headscope.slices.repair.repaired_copy.prove_repair_apart", prove_repair), redirect_stdout(out):
         code = main(["repair", str(folder), "-o", str(target), "--json", *made.given])
     found = json.loads(out.getvalue())
     proof = found.get("proof", {})

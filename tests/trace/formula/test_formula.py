@@ -10,9 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from headscope.facts import HiddenSource, Positions, Where
-from headscope.trace.formula.evaluate import equals_head
-from headscope.trace.formula.expression import (
+from headscope.core.trace.formula.evaluate import equals_head
+from headscope.core.trace.formula.expression import (
     Arithmetic,
     Cut,
     Expression,
@@ -26,7 +25,8 @@ from headscope.trace.formula.expression import (
     TooLong,
     spell,
 )
-from headscope.trace.replay.replay import MaskKind, replay_head
+from headscope.core.trace.replay.replay import MaskKind, replay_head
+from headscope.facts import HiddenSource, Positions, Where
 from tests.trace.heads import (
     ALL,
     FIRST,

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from headscope.core.trace.pooling.pooling import read_pooling
+from headscope.core.trace.replay.picks import TokenNames
+from headscope.core.trace.slice.head_slice import read_sources
+from headscope.core.trace.slice.stages import read_steps
 from headscope.facts import Pooling, PoolingKind, Positions, Where
-from headscope.trace.pooling.pooling import read_pooling
-from headscope.trace.replay.picks import TokenNames
-from headscope.trace.slice.head_slice import read_sources
-from headscope.trace.slice.stages import read_steps
 from tests.trace.heads import ALL, BY_ROW, EACH, EXAMPLES, FIRST, LAST, LAST_NON_PAD, NON_PAD, H, Head, run
 
 K = PoolingKind

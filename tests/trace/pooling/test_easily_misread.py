@@ -11,9 +11,9 @@ from torch import nn
 from transformers import BertConfig, BertModel
 
 import headscope
+from headscope.core.model.quiet import quiet
+from headscope.core.trace import TokenNames, trace_head
 from headscope.facts import HeadTrace, PoolingKind, Task
-from headscope.model.quiet import quiet
-from headscope.trace import TokenNames, trace_head
 
 _XLNET = {"vocab_size": 90, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 40}
 _BEIT = {

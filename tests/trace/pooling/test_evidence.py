@@ -15,12 +15,12 @@ import torch
 import transformers
 from test_families import READINGS, Reading, trace
 
+from headscope.core.model.classes.catalog import classes_of_task
+from headscope.core.model.classes.defaults import default_configs
+from headscope.core.model.quiet import quiet
+from headscope.core.trace import TokenNames, trace_head
 from headscope.errors import Unsupported
 from headscope.facts import Evidence, HeadTrace, Task
-from headscope.model.classes.catalog import classes_of_task
-from headscope.model.classes.defaults import default_configs
-from headscope.model.quiet import quiet
-from headscope.trace import TokenNames, trace_head
 from tests import warm
 
 INSTALLED = Path(transformers.__file__).parents[1]

@@ -9,9 +9,9 @@ import torch
 import transformers
 from families import FAMILIES
 
+from headscope.core.model.classes.catalog import task_of_class
+from headscope.core.trace import TokenNames, trace_head
 from headscope.facts import HeadTrace, PoolingKind, Task
-from headscope.model.classes.catalog import task_of_class
-from headscope.trace import TokenNames, trace_head
 
 CLASSIFICATION_HEAD = (  # RobertaClassificationHead.forward, XLMRobertaClassificationHead.forward
     ("select", "classifier"),

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from headscope.core.trace.replay.picks import TokenNames
 from headscope.facts import HeadTrace, Positions, Where
-from headscope.trace.replay.picks import TokenNames
 from tests.trace.heads import FIRST, Deep, H, Head, Image, Text, Towers, pixels, trace
 from tests.trace.pooling.readings import (
     BY_OPERATIONS,

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from headscope.core.facts.report import Report
 from headscope.facts import PoolingKind, Where
-from headscope.facts.results.report import Report
 from tests.trace.heads import LABELS, Encoder, H
 
 Pool = Callable[[Tensor, Tensor], Tensor]

@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from headscope.core.trace.formula.formula import Formula
+from headscope.core.trace.proof.agreement import Agreement, Look, agree, look_at
+from headscope.core.trace.record.execution import run_on_probe
+from headscope.core.trace.record.recorder import Graph, Guess
+from headscope.core.trace.replay.picks import TokenNames
 from headscope.errors import Unsupported
 from headscope.facts import HeadTrace, PoolingKind, Positions, Shape, Verification, Where
-from headscope.trace.formula.formula import Formula
-from headscope.trace.proof.agreement import Agreement, Look, agree, look_at
-from headscope.trace.record.execution import run_on_probe
-from headscope.trace.record.recorder import Graph, Guess
-from headscope.trace.replay.picks import TokenNames
 from tests.trace.heads import ALL, FIRST, LAST, H, Text, run, trace
 
 K = PoolingKind
@@ -142,8 +142,8 @@ def test_labels_are_no_sizes() -> None:
     """From 23 labels on, the numbers of the labels once left no size for the probe."""
     from transformers import BertConfig, BertForSequenceClassification
 
+    from headscope.core.trace import trace_head
     from headscope.facts import Task
-    from headscope.trace import trace_head
 
     config = BertConfig(
         vocab_size=90, hidden_size=55, num_hidden_layers=1, num_attention_heads=5, intermediate_size=20, num_labels=100
@@ -156,9 +156,9 @@ def test_labels_are_no_sizes() -> None:
 def test_a_twin_of_one_layer_confirms_a_deep_model_without_a_third_run(monkeypatch: pytest.MonkeyPatch) -> None:
     from transformers import BertConfig, BertForSequenceClassification
 
+    from headscope.core.model.classes.reduced_config import shallow_twins
+    from headscope.core.trace import head, trace_head
     from headscope.facts import Task
-    from headscope.model.classes.reduced_config import shallow_twins
-    from headscope.trace import head, trace_head
 
     depths: list[int] = []
 
@@ -179,10 +179,10 @@ def test_a_deep_model_that_needs_a_pad_token_runs_once(monkeypatch: pytest.Monke
     """That it fails without one is seen on its twin."""
     from transformers import GPT2Config, GPT2ForSequenceClassification
 
+    from headscope.core.model.classes.reduced_config import shallow_twins
+    from headscope.core.trace import trace_head
+    from headscope.core.trace.record import execution
     from headscope.facts import Task
-    from headscope.model.classes.reduced_config import shallow_twins
-    from headscope.trace import trace_head
-    from headscope.trace.record import execution
 
     ran: list[tuple[int, int | None]] = []
     attempt = execution._try_forward
@@ -211,7 +211,7 @@ def test_the_twin_of_a_hybrid_has_a_layer_of_each_kind() -> None:
         ZambaForSequenceClassification,
     )
 
-    from headscope.model.classes.reduced_config import shallow_twins
+    from headscope.core.model.classes.reduced_config import shallow_twins
 
     def depths(cls: Any, config: Any, kinds: str) -> list[tuple[int, set[str]]]:
         with torch.device("meta"):

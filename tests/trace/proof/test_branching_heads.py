@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import headscope
-from headscope.facts.results.report import Report
+from headscope.core.facts.report import Report
 from tests.trace.heads import EXAMPLES
 from tests.trace.proof.branching import CONDITIONS, POSITIONS, Drawn, draw, falsehood
 

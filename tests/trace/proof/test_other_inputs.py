@@ -12,13 +12,13 @@ from transformers import BertConfig, BertForSequenceClassification
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 import headscope
+from headscope.core.trace.batch.examples import probe_as_given
+from headscope.core.trace.formula.counterpart import Differs, find_counterpart
+from headscope.core.trace.record.base import base_module
+from headscope.core.trace.record.execution import run_forward
+from headscope.core.trace.record.size_branches import SizeBranches
+from headscope.core.trace.slice.axes import find_token_axes
 from headscope.facts import PoolingKind
-from headscope.trace.batch.examples import probe_as_given
-from headscope.trace.formula.counterpart import Differs, find_counterpart
-from headscope.trace.record.base import base_module
-from headscope.trace.record.execution import run_forward
-from headscope.trace.record.size_branches import SizeBranches
-from headscope.trace.slice.axes import find_token_axes
 from tests.trace.heads import EXAMPLES, H, Head, Text, run, trace
 
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from headscope.core.trace.proof.gradients import measure_influence, verify_pooling
+from headscope.core.trace.replay import replay
 from headscope.facts import Pooling, PoolingKind, PoolingPart, Positions, Verification, Where
-from headscope.trace.proof.gradients import measure_influence, verify_pooling
-from headscope.trace.replay import replay
 from tests.trace.heads import (
     ALL,
     BY_ROW,
@@ -29,7 +29,7 @@ from tests.trace.heads import (
 K = PoolingKind
 EVERY = tuple(range(11))
 ROWS = ((0, 10), (0, 8), (3, 10), (0, 6), (1, 10))
-"""First and last real position of each row of the probe, as `headscope.trace.batch.probe_batch` pads them."""
+"""First and last real position of each row of the probe, as `headscope.core.trace.batch.probe_batch` pads them."""
 EOS = (8, 6, 8, 4, 8)
 
 

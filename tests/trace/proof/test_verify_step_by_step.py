@@ -8,15 +8,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from headscope.core.trace.pooling import collapse
+from headscope.core.trace.pooling.pooling import PoolingRead
+from headscope.core.trace.proof import gradients as verify
+from headscope.core.trace.proof.claims import Influence
+from headscope.core.trace.proof.gradients import measure_influence, verify_pooling, with_weighed_positions
+from headscope.core.trace.replay.changed_inputs import ChangedInputs
+from headscope.core.trace.replay.replay import replay_head
+from headscope.core.trace.slice.axes import TokenAxes
 from headscope.facts import HiddenSource, Pooling, PoolingKind, PoolingPart, Positions, Where
-from headscope.trace.pooling import collapse
-from headscope.trace.pooling.pooling import PoolingRead
-from headscope.trace.proof import gradients as verify
-from headscope.trace.proof.claims import Influence
-from headscope.trace.proof.gradients import measure_influence, verify_pooling, with_weighed_positions
-from headscope.trace.replay.changed_inputs import ChangedInputs
-from headscope.trace.replay.replay import replay_head
-from headscope.trace.slice.axes import TokenAxes
 from tests.trace.heads import ALL, BY_ROW, EXAMPLES, FIRST, LAST, NON_PAD, Encoder, H, Head, Run, Text, Towers, run
 
 K = PoolingKind

@@ -7,8 +7,8 @@ import torchlens
 from torch import nn
 from torchlens.backends.torch.wrappers import unwrap_torch
 
+from headscope.core.trace.record.base import base_module
 from headscope.facts import Head, HeadTrace, Stage
-from headscope.trace.record.base import base_module
 
 SILENT = {
     "to", "float", "half", "bfloat16", "double", "type", "type_as", "contiguous", "clone", "detach", "expand_as", "cpu",

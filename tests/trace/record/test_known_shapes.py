@@ -8,8 +8,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import BertConfig, BertForSequenceClassification, ConvNextConfig, ConvNextForImageClassification
 
-from headscope.trace.record import engine
-from headscope.trace.record.engine import run_by_shape
+from headscope.core.trace.record import engine
+from headscope.core.trace.record.engine import run_by_shape
 
 aten = torch.ops.aten
 

@@ -13,12 +13,12 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
+from headscope.core.model.classes.catalog import classes_of_task
+from headscope.core.model.quiet import quiet
+from headscope.core.trace import TokenNames, trace_head
+from headscope.core.trace.batch.probe_batch import ProbeBatch, build_probe
 from headscope.errors import Unsupported
 from headscope.facts import HeadTrace, Task
-from headscope.model.classes.catalog import classes_of_task
-from headscope.model.quiet import quiet
-from headscope.trace import TokenNames, trace_head
-from headscope.trace.batch.probe_batch import ProbeBatch, build_probe
 
 pytest.importorskip("torchlens")
 

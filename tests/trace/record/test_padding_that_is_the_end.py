@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 import transformers
 
+from headscope.core.trace import trace_head
+from headscope.core.upstream.torch import on_meta
 from headscope.errors import Unsupported
 from headscope.facts import Task
-from headscope.trace import trace_head
-from headscope.upstream.torch import on_meta
 
 SIZES = {"vocab_size": 99, "d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
          "decoder_attention_heads": 2, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}  # fmt: skip

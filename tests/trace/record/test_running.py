@@ -27,9 +27,9 @@ from transformers import (
 )
 
 import headscope
+from headscope.core.trace.slice.observe import observe_inputs
 from headscope.errors import Unsupported
 from headscope.facts import PoolingKind
-from headscope.trace.slice.observe import observe_inputs
 from tests.edits import edit_json
 
 EXAMPLES = {"x": torch.randn(2, 4, generator=torch.Generator().manual_seed(3))}
@@ -301,8 +301,8 @@ class Scores:
     [(None, None), (torch.tensor(1.0), None), ("text", None), (Scores(torch.ones(2, 3)), 1), ((torch.ones(2, 3),), 1)],
 )
 def test_what_a_forward_returns_has_scores_or_is_refused(made: Any, found: int | None) -> None:
-    from headscope.trace.record.outputs import read_outputs
-    from headscope.trace.record.recorder import Graph
+    from headscope.core.trace.record.outputs import read_outputs
+    from headscope.core.trace.record.recorder import Graph
 
     if found:
         assert len(read_outputs(nn.Identity(), made, Graph()).scores) == found
@@ -315,7 +315,7 @@ def test_there_is_one_way_to_run_a_forward() -> None:
     folder = Path(headscope.__file__).parent
     pattern = r"\bmodel\(|\bmodule\(|recording\(|_(?:run|record_forward)\(model[,)]"
     found = subprocess.run(  # renderers know no PyTorch: what they call a model is in the code that they write
-        ["grep", "-rnE", pattern, "--include=*.py", "--exclude-dir=render", str(folder)],
+        ["grep", "-rnE", pattern, "--include=*.py", "--exclude-dir=screen", str(folder)],
         capture_output=True, text=True, check=False,
     ).stdout.splitlines()  # fmt: skip
     calls = {Path(line.partition(":")[0]).name for line in found if not re.search(r"def \w+\(", line)}

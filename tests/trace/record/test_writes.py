@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from headscope.core.trace.proof.agreement import look_at
+from headscope.core.trace.replay.picks import TokenNames
+from headscope.core.trace.replay.replay import replay_head
 from headscope.facts import Positions, Where
-from headscope.trace.proof.agreement import look_at
-from headscope.trace.replay.picks import TokenNames
-from headscope.trace.replay.replay import replay_head
 from tests.trace.heads import FIRST, LABELS, H, Text, run, trace
 
 

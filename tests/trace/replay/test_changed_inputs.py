@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from headscope.trace.replay.changed_inputs import ChangedInputs, constant_hidden, keeps_equal_vectors
-from headscope.trace.replay.replay import replay_head
-from headscope.trace.slice.axes import TokenAxes
+from headscope.core.trace.replay.changed_inputs import ChangedInputs, constant_hidden, keeps_equal_vectors
+from headscope.core.trace.replay.replay import replay_head
+from headscope.core.trace.slice.axes import TokenAxes
 from tests.trace.heads import EXAMPLES, H, Run, Text, Towers, run
 
 

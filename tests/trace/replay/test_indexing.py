@@ -6,13 +6,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from headscope.facts import Positions, Where
-from headscope.trace.batch.inputs import ProbeRow, Sizes
-from headscope.trace.batch.probe_batch import ProbeBatch
-from headscope.trace.record.execution import Execution
-from headscope.trace.record.indexing import Picked, index_items, index_operation, picked_positions, spell_index
-from headscope.trace.record.recorder import Graph, Operation
-from headscope.trace.replay.picks import (
+from headscope.core.trace.batch.inputs import ProbeRow, Sizes
+from headscope.core.trace.batch.probe_batch import ProbeBatch
+from headscope.core.trace.record.execution import Execution
+from headscope.core.trace.record.indexing import Picked, index_items, index_operation, picked_positions, spell_index
+from headscope.core.trace.record.recorder import Graph, Operation
+from headscope.core.trace.replay.picks import (
     TokenNames,
     explain_pick,
     is_mask_of_rows,
@@ -20,7 +19,8 @@ from headscope.trace.replay.picks import (
     read_pick,
     sliced_positions,
 )
-from headscope.trace.slice.axes import TokenAxes
+from headscope.core.trace.slice.axes import TokenAxes
+from headscope.facts import Positions, Where
 
 BATCH, LENGTH, WIDTH = 3, 11, 8
 ROWS = (ProbeRow(0, 10, 7), ProbeRow(2, 10, 6), ProbeRow(0, 8, 5))

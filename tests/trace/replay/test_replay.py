@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from headscope.core.trace.replay import replay
+from headscope.core.trace.replay.replay import replay_head, unfaithful_reasons
 from headscope.errors import Unsupported
-from headscope.trace.replay import replay
-from headscope.trace.replay.replay import replay_head, unfaithful_reasons
 from tests.trace.heads import EXAMPLES, LABELS, Deep, H, Head, Image, Run, Text, Towers, pixels, run
 
 HEADS: tuple[Head, ...] = (

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from headscope.core.trace.replay import replay
+from headscope.core.trace.replay.replay import replay_head, unfaithful_reasons
 from headscope.errors import Unsupported
-from headscope.trace.replay import replay
-from headscope.trace.replay.replay import replay_head, unfaithful_reasons
 from tests.trace.heads import EXAMPLES, LABELS, Head, Run, Text, run
 
 first: Head = lambda s, h, m: s.fc(h[:, 0])  # noqa: E731 - a table of heads

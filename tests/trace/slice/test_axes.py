@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from headscope.trace.slice.axes import TokenAxes, has_ambiguous_batch
+from headscope.core.trace.slice.axes import TokenAxes, has_ambiguous_batch
 from tests.trace.heads import LABELS, H, Image, Run, Text, pixels, run
 
 

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from headscope.trace.batch.inputs import ProbeRow, Sizes
-from headscope.trace.batch.probe_batch import ProbeBatch
-from headscope.trace.record.execution import Execution
-from headscope.trace.record.recorder import Graph
-from headscope.trace.slice.head_slice import HeadSlice, has_token_axis, last_hidden_state, locate_head
+from headscope.core.trace.batch.inputs import ProbeRow, Sizes
+from headscope.core.trace.batch.probe_batch import ProbeBatch
+from headscope.core.trace.record.execution import Execution
+from headscope.core.trace.record.recorder import Graph
+from headscope.core.trace.slice.head_slice import HeadSlice, has_token_axis, last_hidden_state, locate_head
 from tests.trace.heads import EXAMPLES, LABELS, Deep, Encoder, H, Run, Text, Towers, run
 
 

@@ -8,7 +8,7 @@ from transformers.models.bart import modeling_bart
 from transformers.models.bert import modeling_bert
 from transformers.models.swin import modeling_swin
 
-from headscope.trace.slice.reads import _fields_in, _fields_in_source_of
+from headscope.core.trace.slice.reads import _fields_in, _fields_in_source_of
 
 
 def classes(module: Any) -> list[type]:

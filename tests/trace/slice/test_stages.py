@@ -3,10 +3,10 @@
 import torch
 from torch import nn
 
-from headscope.examination.base.request import ModuleRequest
-from headscope.examination.memory.live import inspect_module
+from headscope.core.facts.heads.head import HIDDEN_STATES
+from headscope.core.source.request import ModuleRequest
 from headscope.facts import Stage
-from headscope.facts.heads.head import HIDDEN_STATES
+from headscope.slices.inspect.live import inspect_module
 
 IDS = torch.tensor([[5, 6, 7, 8], [5, 6, 0, 0]])
 

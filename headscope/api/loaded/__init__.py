@@ -1,1 +1,0 @@
-"""`verify` and `verify_save`: what a loaded model or a save holds."""

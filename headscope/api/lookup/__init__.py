@@ -1,1 +1,0 @@
-"""The use cases that look something up, without a checkpoint or beside it."""

@@ -1,1 +1,0 @@
-"""Several checkpoints: the gate of `check`, `scan` and its batches."""

@@ -1,1 +1,0 @@
-"""What the use cases return, and how it is shown and turned into tables."""

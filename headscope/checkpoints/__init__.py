@@ -1,1 +1,0 @@
-"""Checkpoints, from what a user named to a manifest: local files, the Hub, snapshots. Doesn't use torch."""

@@ -1,1 +1,0 @@
-"""The contents of one checkpoint's files: weights, adapters, tokenizers, the modules of sentence-transformers."""

@@ -1,1 +1,0 @@
-"""The formats of weight files, each read as far as names, shapes and types go."""

@@ -1,1 +1,0 @@
-"""GGUF files: their tensors and their head."""

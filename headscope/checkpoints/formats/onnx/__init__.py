@@ -1,1 +1,0 @@
-"""ONNX files: their graph and its head."""

@@ -1,1 +1,0 @@
-"""Pickles, interpreted and never run."""

@@ -1,1 +1,0 @@
-"""Checkpoints on the Hub, through the official client: never the weights, only the headers in front of them."""

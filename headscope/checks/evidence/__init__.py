@@ -1,0 +1,1 @@
+"""What rules need beside the report, read for `check` alone."""

@@ -1,0 +1,32 @@
+"""Rules that a caller selects, as people write them in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from headscope.checks.rules import RULES, Ignore, Selection, select as select_rules
+from headscope.errors import UsageError
+from headscope.shell.values import read_names
+
+
+def read_selection(
+    select: str | Iterable[str] = (),
+    ignore: str | Iterable[str | Ignore] = (),
+    fail_on: str = "error",
+    *,
+    command: str = "check",
+) -> Selection:
+    """Reads which rules of a command its options select. Raises UsageError for unknown rules."""
+    listed = read_rules(ignore, "ignore", command) if isinstance(ignore, str) else tuple(ignore)
+    ignores = tuple(item if isinstance(item, Ignore) else Ignore(item) for item in listed)
+    return select_rules(read_rules(select, "select", command), ignores, fail_on, command=command)
+
+
+def read_rules(given: Any, option: str, command: str = "check") -> tuple[str, ...]:
+    """Reads several rules, or one text `HS101,HS202` that lists them. Raises UsageError for a text without any."""
+    names = tuple(filter(None, read_names(given, option)))
+    if isinstance(given, str) and not names:
+        some = sorted(rule.id for rule in RULES.values() if rule.command == command)[:2]
+        raise UsageError(f"{given!r} names no rule", f"write rules as {','.join(some)}")
+    return names

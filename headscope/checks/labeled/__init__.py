@@ -1,1 +1,0 @@
-"""Rules on labels, and on labeled data beside a model."""

@@ -1,0 +1,40 @@
+"""Rules on a model in memory that is about to be trained."""
+
+from headscope.checks.facts import Subject
+from headscope.checks.rules.rule import Findings, Rule, classifier_of, live_parameters, rule
+from headscope.core.facts import Profile, Severity
+from headscope.core.facts.counting import few_of, verb
+from headscope.core.facts.stored.weights import NEW_AT_LOAD
+
+
+@rule("HS601", "head-frozen", "Weights of the head are frozen")
+def head_frozen(this: Rule, subject: Subject) -> Findings:
+    """requires_grad is off for weights that the scores depend on."""
+    live, last = subject.live, classifier_of(subject)
+    if live is None or not live.frozen or subject.profile is not Profile.TRAINING:
+        return
+    fresh = {item.name for item in live_parameters(subject) if item.status in NEW_AT_LOAD}
+    grave = (last is not None and last.name in live.frozen) or bool(fresh & set(live.frozen))
+    yield this.find(
+        Severity.ERROR if grave else Severity.NOTE,
+        f"{few_of(live.frozen)} {'has' if len(live.frozen) == 1 else 'have'} requires_grad=False and will not be "
+        "trained.",
+        f"Train the head with modules_to_save={list(live.modules_to_save)} in the PEFT configuration."
+        if live.modules_to_save
+        else "Set requires_grad_(True) on the head after freezing the base model.",
+        live.frozen,
+    )
+
+
+@rule("HS602", "head-not-optimized", "Weights of the head are not in the optimizer")
+def head_not_optimized(this: Rule, subject: Subject) -> Findings:
+    """Trainable weights of the head that no parameter group of the optimizer holds."""
+    live = subject.live
+    if live is not None and live.not_optimized and subject.profile is Profile.TRAINING:
+        yield this.find(
+            Severity.ERROR,
+            f"The optimizer does not hold {few_of(live.not_optimized)}, so training doesn't change "
+            f"{verb(len(live.not_optimized), 'it', 'them')}.",
+            "Create the optimizer from model.parameters() after you replace the head.",
+            live.not_optimized,
+        )

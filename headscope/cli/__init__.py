@@ -1,5 +1,0 @@
-"""The command line: parse, call, print, exit code. One file per command; no logic."""
-
-from headscope.cli.app import main
-
-__all__ = ["main"]

@@ -1,1 +1,0 @@
-"""The commands that look something up, without a checkpoint or beside it."""

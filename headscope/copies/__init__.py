@@ -1,0 +1,1 @@
+"""Changed copies of checkpoints: written, carried over, proven."""

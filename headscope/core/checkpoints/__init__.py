@@ -1,0 +1,1 @@
+"""Places of checkpoints, opened by their references, and the manifests read of them."""

@@ -1,0 +1,1 @@
+"""Exported models: ONNX graphs and GGUF files, whose heads are read and not traced."""

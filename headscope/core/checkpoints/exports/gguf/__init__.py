@@ -1,0 +1,1 @@
+"""GGUF files and the head that they hold."""

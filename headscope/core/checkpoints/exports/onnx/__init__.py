@@ -1,0 +1,1 @@
+"""ONNX graphs and the head that they hold."""

@@ -1,0 +1,1 @@
+"""File formats, each read without the library that wrote it."""

@@ -1,0 +1,177 @@
+"""A classifier of scikit-learn or SetFit in a pickle of joblib: class, labels and shapes, read and never executed."""
+
+import io
+import struct
+from collections.abc import Callable
+from typing import IO, Any
+
+from headscope.core.checkpoints.formats.bytes import ByteSource
+from headscope.core.checkpoints.formats.pickle.interpreter import read_pickle
+from headscope.core.checkpoints.formats.pickle.values import Dialect, Global, Instance
+from headscope.core.facts.stored.sentence import PickledHead
+from headscope.errors import Malformed, Unsupported
+
+_LARGEST = 64 << 20
+_LONGEST = 8 << 20
+_MOST_AXES = 8
+_MOST_LABELS = 100_000
+_PICKLES = (b"\x80", b"(", b"c")
+_WRAPPER = Global("joblib.numpy_pickle", "NumpyArrayWrapper")
+_ARRAYS = {
+    Global("numpy", "ndarray"), Global("numpy", "dtype"), Global("_codecs", "encode"), _WRAPPER,
+    *(Global(f"numpy.{core}.multiarray", name) for core in ("core", "_core") for name in ("_reconstruct", "scalar")),
+}  # fmt: skip
+_OF_LABELS = _ARRAYS - {_WRAPPER}
+"""What is in an array of texts, which joblib pickles apart; no further array of joblib, or they could nest."""
+_TORCH = {
+    Global("setfit.modeling", "SetFitHead"), Global("torch.nn.modules.linear", "Linear"),
+    Global("torch._utils", "_rebuild_parameter"), Global("torch._utils", "_rebuild_tensor_v2"),
+    Global("torch.storage", "_load_from_bytes"), Global("torch", "device"),
+}  # fmt: skip
+
+_COMPRESSED = {
+    b"\x78": "zlib", b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\x00": "xz", b"\x5d\x00\x00": "lzma",
+    b"\x04\x22M\x18": "lz4",
+}  # fmt: skip
+"""How the files begin that `joblib.dump(..., compress=...)` writes."""
+
+
+def read_pickled_head(source: ByteSource) -> PickledHead:
+    """Reads the head in a `model_head.pkl`. Raises Malformed, also for a pickle that names what such a head lacks."""
+    if source.size > _LARGEST:
+        raise Malformed(f"{source.name} has {source.size:,} bytes, over the limit of {_LARGEST:,}", "check the file")
+    content = source.read_at(0, source.size)
+    if not content.startswith(_PICKLES):
+        packed = next((name for start, name in _COMPRESSED.items() if content.startswith(start)), "")
+        what = f"is compressed ({packed}), and was not examined" if packed else "is not a pickle, and was not examined"
+        hint = "save it again with joblib.dump(head, path), without compress" if packed else ""
+        raise Unsupported(f"{source.name} {what}", hint)
+    dialect = Dialect(_is_known, _read_array, "a head of scikit-learn or SetFit", _LONGEST)
+    value = read_pickle(io.BytesIO(content), source.name, dialect=dialect)
+    if not isinstance(value, Instance) or not isinstance(value.state, dict):
+        raise Malformed(f"{source.name} holds no classifier", "save the model again")
+    return _torch_head(value, source.name) if value.kind in _TORCH else _scikit_head(value, source.name)
+
+
+def _is_known(found: Global) -> bool:
+    is_estimator = found.module.startswith("sklearn.") and found.name[:1].isupper() and found.name.isidentifier()
+    return is_estimator or found in _ARRAYS or found in _TORCH
+
+
+def _read_array(file: IO[bytes], made: Instance, read_inside: Callable[[str, Dialect], Any]) -> None:
+    """Reads the data that joblib writes behind the description of an array into the arguments of `made`."""
+    if made.kind != _WRAPPER:
+        return
+    if not isinstance(made.state, dict):
+        raise Malformed("an array has no description", "")
+    shape, (kind, width) = _shape_of(made.state.get("shape")), _dtype_of(made.state.get("dtype"))
+    if kind == "O":
+        dialect = Dialect(lambda item: item in _OF_LABELS, _read_array, "an array of labels", _LONGEST)
+        made.arguments = (read_inside("labels", dialect),)
+        return
+    if made.state.get("numpy_array_alignment_bytes") is not None:
+        # joblib aligns the numbers: a byte says how many bytes of padding follow.
+        file.read(int.from_bytes(file.read(1), "little"))
+    size = width
+    for axis in shape:
+        size *= axis
+    data = file.read(min(size, _LARGEST))
+    if len(data) < size:
+        raise Malformed("the numbers of an array end early", "download the file again")
+    made.arguments = (data,)
+
+
+def _shape_of(value: Any) -> tuple[int, ...]:
+    if not isinstance(value, tuple) or len(value) > _MOST_AXES or not all(type(axis) is int for axis in value):
+        raise Malformed("an array has no shape", "")
+    if any(not 0 <= axis <= _LARGEST for axis in value):
+        raise Malformed("the shape of an array is out of bounds", "")
+    return value
+
+
+def _dtype_of(value: Any) -> tuple[str, int]:
+    """Reads the letter of a dtype and its bytes: `f8` is 8 bytes, `U3` are three characters of 4 bytes each."""
+    code = value.arguments[0] if isinstance(value, Instance) and value.arguments else None
+    letter, digits = (code[:1], code[1:]) if isinstance(code, str) else ("", "")
+    if letter == "O":
+        # The items are pickled apart, so the width is not used.
+        return "O", 8
+    is_text = letter in {"U", "S"} and digits.isascii() and digits.isdigit() and len(digits) <= 5
+    if not is_text and not (letter in {"f", "i", "u", "b"} and digits in {"1", "2", "4", "8"}):
+        raise Malformed("an array has a number format that is not known", "")
+    if isinstance(value.state, tuple) and value.state[1:2] == (">",):
+        raise Malformed("an array is in the byte order of another kind of machine", "")
+    return letter, int(digits) * (4 if letter == "U" else 1)
+
+
+def _scikit_head(made: Instance, name: str) -> PickledHead:
+    state = made.state
+    coefficients, classes = state.get("coef_"), state.get("classes_")
+    shape, dtype = _describe_array(coefficients)
+    if shape is None:
+        return PickledHead(made.kind.name, reason=f"{name} holds a {made.kind.name}, whose weights are not read")
+    labels = tuple(_read_labels(classes)) if isinstance(classes, Instance) else ()
+    has_bias = _describe_array(state.get("intercept_"))[0] is not None
+    version = state.get("_sklearn_version")
+    library = f"scikit-learn {version}" if isinstance(version, str) else ""
+    is_text = isinstance(classes, Instance) and _holds_texts(classes)
+    return PickledHead(made.kind.name, labels, shape, dtype, has_bias, library, classes_are_texts=is_text)
+
+
+def _describe_array(value: Any) -> tuple[tuple[int, ...] | None, str]:
+    """Gives shape and number format of an array as joblib or NumPy describes it; None for anything else."""
+    if not isinstance(value, Instance):
+        return None, ""
+    if value.kind == _WRAPPER and isinstance(value.state, dict):
+        kind, width = _dtype_of(value.state.get("dtype"))
+        return _shape_of(value.state.get("shape")), _FLOATS.get((kind, width), f"{kind}{width}")
+    if value.kind.name == "_reconstruct" and isinstance(value.state, tuple) and len(value.state) > 2:
+        kind, width = _dtype_of(value.state[2])
+        return _shape_of(value.state[1]), _FLOATS.get((kind, width), f"{kind}{width}")
+    return None, ""
+
+
+_FLOATS = {("f", 8): "float64", ("f", 4): "float32", ("f", 2): "float16"}
+
+
+def _read_labels(made: Instance) -> list[str]:
+    """Reads the classes as texts; empty if their kind is not known."""
+    data = made.arguments[0] if made.arguments else None
+    if made.kind == _WRAPPER and isinstance(data, bytes):
+        return _decode_items(data, *_dtype_of(made.state.get("dtype")))
+    return [str(item) for item in _listed_items(made)[:_MOST_LABELS] if isinstance(item, str | int)]
+
+
+def _listed_items(made: Instance) -> list[Any]:
+    """Gives the items of an array that is stored as a list; empty for one that is stored as numbers."""
+    data = made.arguments[0] if made.arguments else None
+    inner = data if isinstance(data, Instance) else made
+    found = inner.state[-1] if isinstance(inner.state, tuple) and inner.state else None
+    return found if isinstance(found, list) else []
+
+
+def _holds_texts(made: Instance) -> bool:
+    """True if an array holds texts, and not numbers."""
+    if made.kind == _WRAPPER and made.arguments and isinstance(made.arguments[0], bytes):
+        return _dtype_of(made.state.get("dtype"))[0] in {"U", "S"}
+    items = _listed_items(made)
+    return bool(items) and all(isinstance(item, str) for item in items)
+
+
+def _decode_items(data: bytes, kind: str, width: int) -> list[str]:
+    pieces = [data[at : at + width] for at in range(0, min(len(data), _MOST_LABELS * width), max(width, 1))]
+    if kind == "U":
+        return [piece.decode("utf-32-le", "replace").rstrip("\0") for piece in pieces]
+    if kind in {"i", "u", "b"}:
+        return [str(int.from_bytes(piece, "little", signed=kind == "i")) for piece in pieces]
+    if (kind, width) == ("f", 8):
+        return [f"{struct.unpack('<d', piece)[0]:g}" for piece in pieces]
+    return []
+
+
+def _torch_head(made: Instance, name: str) -> PickledHead:
+    state = made.state
+    sizes = (state.get("out_features"), state.get("in_features"))
+    if not all(type(size) is int and 0 < size <= _LARGEST for size in sizes):
+        return PickledHead(made.kind.name, reason=f"{name} says no sizes")
+    return PickledHead(made.kind.name, (), sizes, "float32", bool(state.get("bias", True)), "SetFit")

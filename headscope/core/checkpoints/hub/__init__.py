@@ -1,0 +1,1 @@
+"""Repositories on the Hub: requests, ranges, and what the Hub's cache holds."""

@@ -1,0 +1,1 @@
+"""The class that a checkpoint asks for, and its configuration."""

@@ -1,0 +1,72 @@
+"""Parameters of a classifier's head that the usual pretraining checkpoint of a family already has."""
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import transformers
+from transformers import PreTrainedModel
+
+from headscope.core.model.classes.reduced_config import shallow_config
+from headscope.core.model.quiet import quiet
+from headscope.core.upstream.torch import on_meta
+from headscope.core.upstream.transformers import classes_by_type, load_on_meta
+
+_PRETRAINING = (
+    "MODEL_FOR_PRETRAINING_MAPPING_NAMES",
+    "MODEL_FOR_MASKED_LM_MAPPING_NAMES",
+    "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
+    "MODEL_MAPPING_NAMES",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Inheritance:
+    """Pretraining class of a family, and the classifier's parameters that its checkpoints lack."""
+
+    pretraining_class: str | None
+    new: tuple[str, ...]
+
+
+def inherit(cls: type[PreTrainedModel], config: Any, wanted: tuple[str, ...]) -> Inheritance:
+    """Finds which of the `wanted` parameters a `cls` loaded from the family's pretraining checkpoint has new.
+
+    The checkpoint is the state dict of the pretraining class at the same configuration, on the meta device, and the
+    answer is that of Transformers' own loader.
+    """
+    for name in pretraining_classes_of(str(config.model_type), cls.__name__):
+        try:
+            return Inheritance(name, _missing_of_wanted(cls, config, name, wanted))
+        except Exception:  # a relative that this configuration does not build brings nothing that we can name
+            continue
+    return Inheritance(None, ())
+
+
+def _missing_of_wanted(cls: type[PreTrainedModel], config: Any, name: str, wanted: tuple[str, ...]) -> tuple[str, ...]:
+    """Gives the `wanted` parameters that a checkpoint of class `name` lacks."""
+    # One layer is enough where it has all the `wanted` parameters: which key a parameter takes is in its name.
+    with suppress(Exception):  # whatever a constructor raises: a pattern of layers that must be whole
+        missing, names = _load_from_sibling(cls, shallow_config(config), name)
+        if names.issuperset(wanted):
+            return tuple(parameter for parameter in wanted if parameter in missing)
+    missing, _ = _load_from_sibling(cls, config, name)
+    return tuple(parameter for parameter in wanted if parameter in missing)
+
+
+def _load_from_sibling(cls: type[PreTrainedModel], config: Any, name: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Loads a `cls` from a checkpoint of class `name`; gives the missing parameters, and all its names."""
+    with quiet():
+        with on_meta():
+            state = dict(getattr(transformers, name)(config).state_dict())
+        model, info = load_on_meta(cls, config, state)
+    return info.missing, frozenset(dict(model.named_parameters(remove_duplicate=False)))
+
+
+def pretraining_classes_of(model_type: str, other_than: str) -> tuple[str, ...]:
+    """Lists the classes of the family that its pretraining checkpoints are saved from, the likeliest first."""
+    found: dict[str, None] = {}
+    for mapping in _PRETRAINING:
+        name = next(iter(classes_by_type(mapping).get(model_type, ())), None)
+        if name and name != other_than and hasattr(transformers, name):
+            found[name] = None
+    return tuple(found)

@@ -1,0 +1,1 @@
+"""Weights that Transformers' and PEFT's own loaders give a model."""

@@ -1,0 +1,1 @@
+"""Values of tensors: read, measured, compared."""

@@ -1,0 +1,1 @@
+"""The classifier's values: whether training ever changed them."""

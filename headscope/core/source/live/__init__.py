@@ -1,0 +1,1 @@
+"""A model in memory, and the load that it comes from."""

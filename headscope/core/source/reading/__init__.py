@@ -1,0 +1,1 @@
+"""What is read of a checkpoint's configuration, and how its report is put together."""

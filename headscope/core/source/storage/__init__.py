@@ -1,0 +1,1 @@
+"""What is kept on a disk: reports in the user's folder, and the facts that are shipped."""

@@ -1,0 +1,1 @@
+"""The formula from the hidden states to the scores."""

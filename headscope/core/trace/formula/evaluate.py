@@ -1,0 +1,181 @@
+"""Evaluation of a formula on the hidden states of a replay, by what its text says, and comparison with the head."""
+
+import operator
+from collections.abc import Callable
+from typing import Any, assert_never
+
+import torch
+
+from headscope.core.facts import Positions, Where
+from headscope.core.trace.formula.expression import (
+    Applied,
+    Arithmetic,
+    Cut,
+    Expression,
+    Hidden,
+    Joined,
+    Number,
+    Pick,
+    Pooled,
+    Rows,
+    Side,
+    Sign,
+)
+from headscope.core.trace.record.execution import Execution
+from headscope.core.trace.record.randomness import OwnRandomness
+from headscope.core.trace.replay.picks import is_mask_of_rows, kept_positions
+from headscope.core.trace.replay.replay import MaskKind, Replay
+
+_SIGNS: dict[Sign, Callable[[Any, Any], Any]] = {
+    Sign.ADD: operator.add,
+    Sign.SUB: operator.sub,
+    Sign.MUL: operator.mul,
+    Sign.DIV: operator.truediv,
+    Sign.MATMUL: operator.matmul,
+}
+_RELATIVE, _ABSOLUTE = 1e-3, 1e-5
+"""Single precision over a few dozen operations, in another order than the head ran them; a wrong term is far larger."""
+
+
+def equals_head(execution: Execution, replay: Replay, logits: tuple[Expression, ...]) -> str:
+    """Says why the formulas do not give the head's scores on the replay's hidden states; "" if they do."""
+    memo: dict[int, torch.Tensor] = {}
+    try:
+        with torch.no_grad(), OwnRandomness():
+            values = [evaluate_node(node, execution, replay, memo) for node in logits]
+    except Exception as err:
+        return (
+            f"it cannot be evaluated ({str(err).strip().splitlines()[0] if str(err).strip() else type(err).__name__})"
+        )
+    for value, expected in zip(values, replay.logits, strict=True):
+        try:
+            found = fitted(value, expected.shape)
+        except ValueError as err:
+            return str(err)
+        if not torch.allclose(found.float(), expected.detach().float(), rtol=_RELATIVE, atol=_accepted_error(expected)):
+            return "what it gives on random hidden states differs from the head"
+    return ""
+
+
+def _accepted_error(expected: torch.Tensor) -> float:
+    """Returns the largest rounding error to accept, in relation to the largest score."""
+    finite = expected.detach()[expected.isfinite()]
+    return _ABSOLUTE * max(float(finite.abs().max()), 1.0) if finite.numel() else _ABSOLUTE
+
+
+def evaluate_node(
+    node: Expression, execution: Execution, replay: Replay, memo: dict[int, torch.Tensor]
+) -> torch.Tensor:
+    """Computes the value of a node on the hidden states of a replay; `memo` holds the values of nodes by their id."""
+    if id(node) not in memo:
+        memo[id(node)] = _compute_node(node, execution, replay, memo)
+    return memo[id(node)]
+
+
+def _compute_node(  # noqa: PLR0911 - one line for each kind
+    node: Expression, execution: Execution, replay: Replay, memo: dict[int, torch.Tensor]
+) -> torch.Tensor:
+    def value(inner: Expression) -> torch.Tensor:
+        return evaluate_node(inner, execution, replay, memo)
+
+    match node:
+        case Hidden():
+            return replay.hidden[node.number].detach()
+        case Side():
+            return replay.value(node.tensor, node.producer)
+        case Number():
+            return torch.tensor(node.value)
+        case Pick():
+            return _pick_positions(value(node.of), node, execution)
+        case Cut():
+            return _cut_positions(value(node.of), node.axis, node.positions)
+        case Pooled():
+            return _pool_positions(value(node.of), node, execution, replay)
+        case Arithmetic():
+            pairs = zip((node.left, node.right), node.recorded, strict=True)
+            left, right = (fitted(value(item), getattr(like, "shape", torch.Size())) for item, like in pairs)
+            return torch.as_tensor(_SIGNS[node.sign](left, right))
+        case Joined():
+            parts = [fitted(value(part), like.shape) for part, like in zip(node.parts, node.recorded, strict=True)]
+            return torch.cat(parts, node.axis) if node.function == "cat" else torch.stack(parts, node.axis)
+        case Applied():
+            given = {id(tensor): fitted(value(inner), tensor.shape) for tensor, inner in node.inputs}
+            return replay.run_again(node.step.operations, given, node.output)
+        case Rows():
+            return _map_of_rows(value(node.of), node, replay)
+    assert_never(node)
+
+
+def _map_of_rows(value: torch.Tensor, node: Rows, replay: Replay) -> torch.Tensor:
+    """Computes the linear map with only some of its rows."""
+    rows = list(node.rows)
+    bias = None if node.bias is None else replay.value(node.bias, -1)[rows]
+    scores = torch.nn.functional.linear(value, replay.value(node.weight, -1)[rows], bias)
+    return scores[..., 0] if node.is_one else scores
+
+
+def _pick_positions(value: torch.Tensor, node: Pick, execution: Execution) -> torch.Tensor:
+    """Picks one position of each row: [rows, tokens, ...] -> [rows, ...]."""
+    rows = kept_positions(node.positions, execution, value.shape[node.axis])
+    # The same position in every row needs no batch axis in its place.
+    if len({row[0] for row in rows}) == 1:
+        return value.select(node.axis, rows[0][0])
+    if value.shape[0] != len(rows):
+        raise ValueError("the rows of the batch are not where they are expected")
+    return torch.stack([item.select(node.axis - 1, row[0]) for item, row in zip(value, rows, strict=True)])
+
+
+def _cut_positions(value: torch.Tensor, axis: int, positions: Positions) -> torch.Tensor:
+    """Cuts out a run of positions along one axis."""
+    return value.movedim(axis, 0)[positions.index : positions.stop].movedim(0, axis)
+
+
+def _pool_positions(value: torch.Tensor, node: Pooled, execution: Execution, replay: Replay) -> torch.Tensor:
+    """Computes the mean, sum or maximum of each row over the positions that the formula names."""
+    if node.positions.where is Where.RANGE:
+        value = _cut_positions(value, node.axes[0], node.positions)
+    if node.positions.where is not Where.NON_PAD:
+        return _reduce_axes(node.function, value, node.axes)
+    axis = node.axes[0]
+    kept = _kept_rows(value, node, execution, replay)
+    return torch.stack(
+        [
+            _reduce_axes(node.function, item.index_select(axis - 1, torch.tensor(row)), (axis - 1,))
+            for item, row in zip(value, kept, strict=True)
+        ]
+    )
+
+
+def _kept_rows(value: torch.Tensor, node: Pooled, execution: Execution, replay: Replay) -> list[list[int]]:
+    """Lists the positions that are not padding: of texts by the probe, otherwise by the mask."""
+    length = value.shape[node.axes[0]]
+    mask = None if node.mask is None else replay.value(node.mask.tensor, node.mask.producer)
+    if mask is not None and node.mask is not None and node.mask.mask is MaskKind.PADDING:
+        mask = mask == 0
+    if execution.probe.rows:
+        # The text says `non-pad`. A mask that keeps other positions would make that false.
+        if mask is not None and not is_mask_of_rows(mask, execution):
+            raise ValueError("the mask does not keep exactly the positions that are not padding")
+        return kept_positions(node.positions, execution, length)
+    if mask is None:
+        raise ValueError("no mask says which positions are kept")
+    flat = mask.reshape(mask.shape[0], length, -1)[..., 0]
+    return [row.nonzero().flatten().tolist() for row in flat]
+
+
+def _reduce_axes(function: str, value: torch.Tensor, axes: tuple[int, ...]) -> torch.Tensor:
+    if function == "mean":
+        return value.mean(axes)
+    return value.sum(axes) if function == "sum" else value.amax(axes)
+
+
+def fitted(value: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+    """Brings the value into the recorded layout: axes of size 1 come and go, all others stay in their order.
+
+    Raises ValueError if more than that differs.
+    """
+    if value.shape == shape:
+        return value
+    if [size for size in value.shape if size != 1] != [size for size in shape if size != 1]:
+        raise ValueError(f"it gives the shape {tuple(value.shape)} where the head has {tuple(shape)}")
+    return value.reshape(shape)

@@ -1,0 +1,437 @@
+"""Tree of a head's formula, built from the recorded operations, one node for each step."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from math import prod
+from operator import mul
+from types import EllipsisType, NoneType
+from typing import Any
+
+import torch
+from torch import nn
+
+from headscope.core.facts import HiddenSource, Positions, Where
+from headscope.core.trace.formula.arguments import REVERSED, call_operands, norm_arguments
+from headscope.core.trace.formula.expression import (
+    Applied,
+    Arithmetic,
+    Cut,
+    Expression,
+    Hidden,
+    Joined,
+    Pick,
+    Pooled,
+    Withheld,
+)
+from headscope.core.trace.formula.side_values import LAYOUT, SIGNS, Builder, operand, side, turned
+from headscope.core.trace.pooling.collapse import ALL
+from headscope.core.trace.record.base import ModelNames
+from headscope.core.trace.record.execution import Execution
+from headscope.core.trace.record.indexing import spell_index
+from headscope.core.trace.record.recorder import DROPOUTS, Operation
+from headscope.core.trace.replay.picks import TokenNames, read_pick, sliced_positions
+from headscope.core.trace.slice.axes import TokenAxes
+from headscope.core.trace.slice.head_slice import HeadSlice
+from headscope.core.trace.slice.stages import SPLITS, Step, entering_tensors, is_silent, single_step
+
+_RESHAPES = {"view", "reshape", "unflatten", "view_as", "reshape_as"}
+_WEIGHTED = {"linear", "layer_norm", "batch_norm", "group_norm", "rms_norm"}
+_PICKS = {"select", "index", "gather", "take_along_dim"}
+_POOLS = {
+    "mean": "mean", "adaptive_avg_pool1d": "mean", "adaptive_avg_pool2d": "mean", "adaptive_avg_pool3d": "mean",
+    "avg_pool1d": "mean", "avg_pool2d": "mean", "avg_pool3d": "mean", "sum": "sum", "max": "max",
+    "adaptive_max_pool1d": "max", "adaptive_max_pool2d": "max", "max_pool1d": "max", "max_pool2d": "max",
+}  # fmt: skip
+
+
+def build_tree(  # noqa: PLR0917
+    execution: Execution,
+    head: HeadSlice,
+    steps: tuple[Step, ...],
+    axes: TokenAxes,
+    tokens: TokenNames,
+    sources: tuple[HiddenSource, ...],
+) -> tuple[Expression, ...]:
+    """Builds the tree of each of the logits. Raises Withheld if they are not made from the hidden states alone."""
+    names = execution.names
+    nodes: dict[int, Expression] = {
+        id(tensor): Hidden(number, source)
+        for number, (tensor, source) in enumerate(zip(head.hidden, sources, strict=True))
+    }
+    users = Counter(step.last.call for step in steps if _uses_parameters(step, names))
+    alone = {call for call, count in users.items() if count == 1}
+    short = _short_names(steps, names)
+    weights = _weight_names(execution, head, names, {*short.values(), *execution.probe.inputs})
+    builder = Builder(execution, head, axes, tokens, names, short, weights, alone, nodes)
+    for step in steps:
+        _add_nodes(step, builder)
+    missing = [tensor for tensor in execution.logits if id(tensor) not in nodes]
+    if missing:
+        raise Withheld("the scores are not made from the hidden states alone")
+    return tuple(nodes[id(tensor)] for tensor in execution.logits)
+
+
+def _short_names(steps: tuple[Step, ...], names: ModelNames) -> dict[str, str]:
+    """Shortens module paths to their last component, unless two of them end alike or in a number.
+
+    A module with the name of another operation is written as an attribute: `self.tanh`.
+    """
+    classes = {names.path(step.last): type(step.last.modules[-1]).__name__ for step in steps if step.last.modules}
+    ends = Counter(path.rpartition(".")[2] for path in classes)
+    found = {}
+    for path, called in classes.items():
+        end = path.rpartition(".")[2]
+        name = end if ends[end] == 1 and not end.isdigit() else path
+        is_apt = name.replace("_", "").lower() in called.lower()  # a module `tanh` of the class Tanh
+        found[path] = f"self.{path}" if _is_operation(name) and not is_apt else name
+    return found
+
+
+def _is_operation(name: str) -> bool:
+    """True if a reader takes a name for a function of PyTorch, or for a fixed word of formulas."""
+    spaces = (torch, nn.functional, torch.Tensor)
+    return name in {"h", "mask"} or any(callable(getattr(space, name, None)) for space in spaces)
+
+
+def _weight_names(execution: Execution, head: HeadSlice, names: ModelNames, taken: set[str]) -> dict[int, str]:
+    """Names each parameter that the head reads: short, or in full if another thing has the short name."""
+    graph = execution.graph
+    waiting = [pair for operation in head.operations for pair in operation.inputs if id(pair[0]) not in head.derived]
+    used: dict[int, str] = {}
+    seen: set[int] = set()
+    while waiting:
+        tensor, producer = waiting.pop()
+        if id(tensor) in names.parameters:
+            used[id(tensor)] = names.parameters[id(tensor)]
+        elif producer >= 0 and producer not in seen:
+            seen.add(producer)
+            waiting += graph.operations[producer].inputs
+    count = Counter(map(_last_name, used.values()))
+    return {
+        key: _last_name(name)
+        if count[_last_name(name)] == 1 and _last_name(name) not in {*taken, "h", "mask"}
+        else name
+        for key, name in used.items()
+    }
+
+
+def _uses_parameters(step: Step, names: ModelNames) -> bool:
+    return any(id(tensor) in names.parameters for item in step.operations for tensor, _ in item.inputs)
+
+
+def _add_nodes(step: Step, builder: Builder) -> None:
+    """Adds the node of each output of a step."""
+    made = [(output, _node_of_output(step, output, builder)) for output in step.last.outputs]
+    for operation in step.operations[:-1]:
+        for output in operation.outputs:
+            builder.nodes.setdefault(id(output), made[0][1])
+    builder.nodes.update((id(output), node) for output, node in made)
+
+
+def _node_of_output(step: Step, output: torch.Tensor, builder: Builder) -> Expression:  # noqa: PLR0911 - one line for each kind
+    entering = entering_tensors(step, builder.head)
+    first = builder.nodes[id(entering[0])]
+    name = step.name
+    if (is_silent(step) or name in DROPOUTS) and len(entering) == 1:
+        return first
+    if name in _RESHAPES and builder.axes.of(entering[0]) and _regroups_axes(entering[0].shape, output.shape):
+        raise Withheld("a reshape cuts the vectors of the positions apart")
+    if name == "unsqueeze" or (name in LAYOUT and not _merges_tokens(entering[0], output, builder)):
+        return _applied_node("", (first,), step, output, builder)
+    if name in _PICKS or name == "slice":
+        return _index_node(step, output, builder)
+    if name in SPLITS:
+        return _split_piece(step, output, builder)
+    if name in SIGNS and len(step.operations) == 1:
+        arithmetic = _arithmetic_node(step, builder)
+        if arithmetic is not None:
+            return arithmetic
+    if name in {"cat", "stack"}:
+        return _joined_node(step, builder)
+    if name in _POOLS and not _uses_parameters(step, builder.names):
+        return _pooled_node(step, output, builder)
+    return _call_node(step, output, builder)
+
+
+def _regroups_axes(before: Sequence[int], after: Sequence[int]) -> bool:
+    """True if a reshape neither only merges axes nor only splits them, so that its axes are others than before."""
+    # Running products are the places where an axis ends in memory. Merging axes only removes places.
+    first, second = set(accumulate(before, mul)), set(accumulate(after, mul))
+    return not (first <= second or second <= first)
+
+
+def _merges_tokens(entering: torch.Tensor, output: torch.Tensor, builder: Builder) -> bool:
+    """True if a reshape puts the vectors of all positions side by side."""
+    token_axes = builder.axes.of(entering)
+    is_several = prod(entering.shape[axis] for axis in token_axes) > 1
+    return bool(token_axes) and not builder.axes.of(output) and is_several
+
+
+def _applied_node(  # noqa: PLR0917
+    text: str, operands: tuple[Expression, ...], step: Step, output: torch.Tensor, builder: Builder, rest: str = ""
+) -> Applied:
+    inputs = tuple((tensor, builder.nodes[id(tensor)]) for tensor in entering_tensors(step, builder.head))
+    return Applied(text, operands, step, inputs, output, rest)
+
+
+def _index_node(step: Step, output: torch.Tensor, builder: Builder) -> Expression:  # noqa: PLR0911 - one line for each kind
+    operation = step.last
+    source = operation.args[0]
+    inner = builder.nodes.get(id(source))
+    if inner is None:
+        raise Withheld(f"{step.name} reads another tensor than the hidden states")
+    axis = builder.axes.first(source)
+    positions = read_pick(operation, step.name, builder.execution, builder.axes, builder.tokens)
+    if positions is not None and axis is not None and positions.where is not Where.BY_ROW:
+        return Pick(inner, positions, axis)
+    if step.name == "slice":
+        kept = None if axis is None else sliced_positions(operation, builder.axes, ALL)
+        if axis is not None and kept not in (None, ALL):
+            return Cut(inner, kept, axis) if kept else inner
+        if output.shape == source.shape:
+            return inner
+        if operation.name == "__getitem__":
+            return _applied_node("", (inner,), step, output, builder, rest=spell_index(operation))
+        return _call_node(step, output, builder)
+    if _only_drops_units(operation, output):
+        return _applied_node("", (inner,), step, output, builder)
+    if operation.name == "__getitem__" and not any(isinstance(item, torch.Tensor) for item in _index_parts(operation)):
+        return _applied_node("", (inner,), step, output, builder, rest=spell_index(operation))
+    return _call_node(step, output, builder)
+
+
+def _index_parts(operation: Operation) -> tuple[Any, ...]:
+    items = operation.args[1]
+    return items if isinstance(items, tuple) else (items,)
+
+
+def _only_drops_units(operation: Operation, output: torch.Tensor) -> bool:
+    """True if indexing only removed axes of size 1: the same values in the same order.
+
+    A list or a tensor of indices may bring the values into another order, whatever the shapes.
+    """
+    source = operation.args[0]
+    is_select = operation.name == "select"
+    is_plain = operation.name == "__getitem__" and all(isinstance(item, _IN_ORDER) for item in _index_parts(operation))
+    return (is_select or is_plain) and _units_dropped(source) == _units_dropped(output)
+
+
+_IN_ORDER = (int, slice, EllipsisType, NoneType)
+
+
+def _units_dropped(tensor: torch.Tensor) -> tuple[int, ...]:
+    return tuple(size for size in tensor.shape if size != 1)
+
+
+def _split_piece(step: Step, output: torch.Tensor, builder: Builder) -> Expression:
+    entering = entering_tensors(step, builder.head)[0]
+    inner = builder.nodes[id(entering)]
+    number = next(at for at, item in enumerate(step.last.outputs) if item is output)
+    axis = builder.axes.first(entering)
+    if output.dim() != entering.dim() and axis is not None and _unbound_axis(step.last, entering) == axis:
+        return _token_piece(inner, entering, output, axis, step)
+    if axis is not None and output.dim() == entering.dim() and output.shape[axis] != entering.shape[axis]:
+        return _token_piece(inner, entering, output, axis, step)
+    if step.last.outputs and _is_handed_out(step.last, builder):
+        return replace(_applied_node("", (inner,), step, output, builder, rest=f"[part {number}]"), is_score=True)
+    return _applied_node("", (inner,), step, output, builder, rest=_spell_piece(step.last, entering, number))
+
+
+def _is_handed_out(split: Operation, builder: Builder) -> bool:
+    """True if all outputs of a split are scores, at most in another layout: the start and end of a span."""
+    made: set[int] = set()
+    for tensor in builder.execution.logits:
+        current = tensor
+        while id(current) not in {id(output) for output in split.outputs}:
+            producer = builder.execution.graph.producer(current)
+            operation = builder.execution.graph.operations[producer] if producer >= 0 else None
+            if operation is None or len(operation.inputs) != 1:
+                break
+            step = single_step(operation)
+            if not (is_silent(step) or step.name in LAYOUT):
+                break
+            current = operation.inputs[0][0]
+        made.add(id(current))
+    return all(id(output) in made for output in split.outputs)
+
+
+def _spell_piece(split: Operation, entering: torch.Tensor, number: int) -> str:
+    """Writes one output of a split as an index: `[:, :2]`, of the axis along which the outputs are side by side."""
+    outputs = split.outputs
+    if any(output.dim() != entering.dim() for output in outputs):
+        axis = _unbound_axis(split, entering)
+        return f"[{':, ' * axis}{number}]"
+    differing = [at for at, size in enumerate(entering.shape) if outputs[number].shape[at] != size]
+    if len(differing) != 1:
+        return ""
+    start = sum(output.shape[differing[0]] for output in outputs[:number])
+    stop = start + outputs[number].shape[differing[0]]
+    end = "" if stop == entering.shape[differing[0]] else str(stop)
+    return f"[{':, ' * differing[0]}{start or ''}:{end}]"
+
+
+def _unbound_axis(split: Operation, entering: torch.Tensor) -> int:
+    dim = split.kwargs.get("dim", split.args[1] if len(split.args) > 1 else 0)
+    return dim % entering.dim() if isinstance(dim, int) else 0
+
+
+def _token_piece(inner: Expression, entering: torch.Tensor, output: torch.Tensor, axis: int, step: Step) -> Expression:
+    """Makes the node of one of the pieces that a split along the token axis makes."""
+    start = 0
+    for item in step.last.outputs:
+        size = item.shape[axis] if item.dim() == entering.dim() else 1
+        if item is output:
+            break
+        start += size
+    if size == 1:
+        return Pick(inner, Positions(Where.INDEX, start), axis)
+    stop = None if start + size == entering.shape[axis] else start + size
+    return Cut(inner, Positions(Where.RANGE, start, stop), axis)
+
+
+def _arithmetic_node(step: Step, builder: Builder) -> Expression | None:
+    """Makes a node of the step as a sign between its two operands; None if other arguments matter, such as `alpha`."""
+    operation = step.last
+    operands = list(operation.args[:2])
+    if len(operands) != 2 or len(operation.args) > 2 or operation.kwargs:
+        return None
+    if operation.name in REVERSED:
+        operands.reverse()
+    left, right = (operand(item, operation, builder) for item in operands)
+    if step.name == "matmul":
+        left, right = turned(left), turned(right)
+    return Arithmetic(SIGNS[step.name], left, right, (operands[0], operands[1]))
+
+
+def _last_name(name: str) -> str:
+    """Returns the last component of a parameter's name; for `weight` and `bias` the last two."""
+    parts = name.split(".")
+    return ".".join(parts[-2:]) if parts[-1] in {"weight", "bias"} else parts[-1]
+
+
+def _joined_node(step: Step, builder: Builder) -> Expression:
+    operation = step.last
+    tensors = operation.args[0] if operation.args else operation.kwargs["tensors"]
+    parts = tuple(operand(item, operation, builder) for item in tensors)
+    if len(parts) == 1 and step.name == "cat":
+        return parts[0]
+    axis = operation.kwargs.get("dim", operation.args[1] if len(operation.args) > 1 else 0)
+    count = tensors[0].dim()
+    at = axis % count if step.name == "cat" else axis % (count + 1)
+    along_features = step.name == "cat" and at == count - 1
+    return Joined(step.name, parts, at, tuple(tensors), along_features)
+
+
+def _pooled_node(step: Step, output: torch.Tensor, builder: Builder) -> Expression:
+    """Makes the node of a reduction over the token axes; over axes of size 1 it changes only the layout."""
+    entering = entering_tensors(step, builder.head)[0]
+    inner = builder.nodes[id(entering)]
+    axes = builder.axes.of(entering)
+    reduced = _reduced_axes(step.last, entering, output)
+    if reduced and all(entering.shape[axis] == 1 for axis in reduced) and not set(reduced) & set(axes):
+        return _applied_node("", (inner,), step, output, builder)
+    probe = builder.execution.probe
+    if probe.length and any(entering.shape[axis] == probe.batch * probe.length for axis in reduced):
+        raise Withheld(f"{step.name} joins the rows of the batch")
+    if reduced and set(reduced) == set(axes):
+        return Pooled(_POOLS[step.name], inner, ALL, axes)
+    return _call_node(step, output, builder)
+
+
+def _reduced_axes(operation: Operation, entering: torch.Tensor, output: torch.Tensor) -> tuple[int, ...]:
+    """Lists the axes that a reduction removes or shrinks to 1; empty if that is not clear."""
+    name = operation.name.rstrip("_")
+    if "pool" in name:
+        return tuple(
+            axis
+            for axis, (one, other) in enumerate(zip(entering.shape, output.shape, strict=False))
+            if axis > 1 and other == 1
+        )
+    dim = operation.kwargs.get("dim", operation.args[1] if len(operation.args) > 1 else None)
+    if dim is None:
+        dim = operation.kwargs.get("axis")
+    if isinstance(dim, int) and not isinstance(dim, bool):
+        return (dim % entering.dim(),)
+    if isinstance(dim, tuple | list) and all(isinstance(item, int) for item in dim):
+        return tuple(sorted(item % entering.dim() for item in dim))
+    return ()
+
+
+def _call_node(step: Step, output: torch.Tensor, builder: Builder) -> Expression:
+    """Makes a node named after a module with parameters, or after PyTorch's name of the operation."""
+    entering = entering_tensors(step, builder.head)
+    operands: list[Expression] = [builder.nodes[id(tensor)] for tensor in entering]
+    path = builder.names.path(step.last)
+    parameters = _uses_parameters(step, builder.names)
+    number = next((at for at, item in enumerate(step.last.outputs) if item is output), 0)
+    if parameters and path and step.last.call in builder.alone and _is_of_module(step, builder):
+        text = f"{builder.short[path]}[{number}]" if number else builder.short[path]
+        return _applied_node(text, tuple(operands), step, output, builder)
+    rest = ""
+    if step.name in _WEIGHTED:
+        operands += _weights_of(step, builder)
+        rest = norm_arguments(step.last)
+    elif len(step.operations) > 1:
+        operands += _other_tensors(step, builder)
+    elif step.name not in LAYOUT:
+        operands = list(_operands_in_order(step, builder))
+    rest_of_many = f"[{number}]" if len(step.last.outputs) > 1 and step.name not in {"max", "min"} else ""
+    made = _applied_node(step.name, tuple(operands), step, output, builder, rest)
+    return made if not rest_of_many else replace(made, text=f"{step.name}{rest_of_many}")
+
+
+def _weights_of(step: Step, builder: Builder) -> Iterator[Expression]:
+    """Yields the weights of a linear map or a norm: parameters by name, computed ones as what makes them.
+
+    Running statistics of a norm are left out: formulas don't show them.
+    """
+    for tensor, producer in step.last.inputs:
+        if id(tensor) in builder.head.derived:
+            continue
+        if id(tensor) in builder.names.parameters or producer >= 0 or step.name == "linear":
+            yield side(tensor, producer, builder)
+
+
+def _is_of_module(step: Step, builder: Builder) -> bool:
+    """True if the innermost module is not a container and computes with its own weights: then its name is enough."""
+    module = step.last.modules[-1]
+    runs_children = any(child in builder.execution.graph.executed for child in module.children())
+    return not runs_children and not _has_other_weights(step, module, builder)
+
+
+def _has_other_weights(step: Step, module: nn.Module, builder: Builder) -> bool:
+    """True if a linear map or a norm has weights that its module does not own, as in `torch.func.functional_call`."""
+    if step.name not in _WEIGHTED:
+        return False
+    own = {id(tensor) for tensor in (*module.parameters(), *module.buffers())}
+    beside = [(tensor, producer) for tensor, producer in step.last.inputs if id(tensor) not in builder.head.derived]
+    operations = builder.execution.graph.operations
+    return any(
+        id(tensor) not in own and (producer < 0 or operations[producer].call != step.last.call)
+        for tensor, producer in beside
+    )
+
+
+def _operands_in_order(step: Step, builder: Builder) -> tuple[Expression, ...]:
+    """Lists the operands of one function in call order: `where(mask, h, 0)`."""
+    producers = {id(tensor): producer for tensor, producer in step.last.inputs}
+
+    def node_of(tensor: torch.Tensor) -> Expression:
+        if id(tensor) in builder.head.derived and id(tensor) in builder.nodes:
+            return builder.nodes[id(tensor)]
+        return side(tensor, producers.get(id(tensor), -1), builder)
+
+    return call_operands(step.last, node_of, builder.execution.probe)
+
+
+def _other_tensors(step: Step, builder: Builder) -> Iterator[Expression]:
+    seen: set[int] = set()
+    for operation in step.operations:
+        made = {id(output) for item in step.operations for output in item.outputs}
+        for tensor, producer in operation.inputs:
+            if id(tensor) in builder.head.derived or id(tensor) in seen or id(tensor) in made:
+                continue
+            seen.add(id(tensor))
+            yield side(tensor, producer, builder)

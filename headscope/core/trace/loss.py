@@ -1,0 +1,212 @@
+"""Loss that a forward computed from the logits."""
+
+from inspect import signature
+from itertools import takewhile
+from typing import Any
+
+import torch
+
+from headscope.core.facts.heads.tasks import Loss
+from headscope.core.trace.formula.arguments import REVERSED
+from headscope.core.trace.record.execution import Execution
+from headscope.core.trace.record.randomness import OwnRandomness
+from headscope.core.trace.record.recorder import Graph, Operation, run_again
+from headscope.core.trace.slice.stages import Step, is_silent, single_step
+
+_LOSSES = {
+    "cross_entropy": Loss.CROSS_ENTROPY,
+    "nll_loss": Loss.CROSS_ENTROPY,
+    "binary_cross_entropy_with_logits": Loss.BINARY_CROSS_ENTROPY,
+    "mse_loss": Loss.SQUARED_ERROR,
+    "l1_loss": Loss.ABSOLUTE_ERROR,
+    "smooth_l1_loss": Loss.SMOOTH_ABSOLUTE_ERROR,
+}
+_SAME_NUMBERS = {
+    "view", "reshape", "flatten", "squeeze", "unsqueeze", "transpose", "permute", "expand", "split", "chunk", "unbind",
+    "select", "slice", "index", "index_select", "masked_select", "gather", "take_along_dim", "dropout",
+}  # fmt: skip
+"""Operations whose results are unchanged scores: in another layout, or some of them."""
+# A cross entropy over another axis, such as the batch, trains something else: the axis counts for this one.
+_OVER_CLASSES = {Loss.CROSS_ENTROPY}
+"""Losses that compare the scores of one row with each other."""
+_CUTS = {"detach", "data"}
+"""Conversions that no gradient passes: a loss behind one trains nothing."""
+_CHOSEN_BY_VALUE = {"nonzero", "argwhere"}
+"""Functions that give the places where a mask holds."""
+
+
+def observed_loss(execution: Execution) -> str:
+    """Returns PyTorch's name of the loss that the forward ran on labels.
+
+    Returns "none" if the forward takes no labels, and "" if it ran no known loss: any other function of the scores, or
+    of a known loss, is another loss.
+    """
+    if execution.loss is None:
+        return "" if _may_take_labels(execution) else Loss.NONE.value
+    found = _loss_terms(execution.loss, execution.graph)
+    if not found:
+        return ""
+    names = {_LOSSES[operation.name].value if _reads_scores(operation, execution) else "" for operation in found}
+    return names.pop() if len(names) == 1 else ""
+
+
+def _may_take_labels(execution: Execution) -> bool:
+    """True if the forward names labels, or has a `**kwargs` that wasn't seen to ignore them."""
+    arguments = signature(execution.model.forward).parameters
+    if any("label" in name or name == "start_positions" for name in arguments):  # Bros has initial_token_labels
+        return True
+    return not execution.probe.labels and any(item.kind is item.VAR_KEYWORD for item in arguments.values())
+
+
+def _loss_terms(loss: torch.Tensor, graph: Graph) -> list[Operation]:
+    """Lists the known losses that were added up or averaged to `loss`; empty if it is anything else."""
+    producer = graph.producer(loss)
+    if producer < 0:
+        return []
+    operation = graph.operations[producer]
+    if operation.name in _LOSSES:
+        return [operation]
+    step = single_step(operation)
+    operands = [tensor for tensor, made_by in operation.inputs if made_by >= 0 and tensor.is_floating_point()]
+    if step.name == "add" and len(operands) == len(operation.inputs):
+        found = [_loss_terms(tensor, graph) for tensor in operands]
+        return [item for terms in found for item in terms] if all(found) else []
+    if not operands:
+        return []
+    if _is_average(operation) or step.name in {"mean", "sum", "squeeze", "view"} or _keeps_gradient(step):
+        return _loss_terms(operation.inputs[0][0], graph)
+    return []
+
+
+def _is_average(operation: Operation) -> bool:
+    """True if an operation divides a tensor by a number."""
+    if single_step(operation).name != "div" or operation.name in REVERSED or operation.kwargs:
+        return False
+    return isinstance(operation.args[0], torch.Tensor) and type(operation.args[1]) in {int, float}
+
+
+def _keeps_gradient(step: Step) -> bool:
+    """True if a step only converts or copies, and gradients pass it."""
+    return is_silent(step) and not any(operation.name in _CUTS for operation in step.operations)
+
+
+def _reads_scores(operation: Operation, execution: Execution) -> bool:
+    """True if a loss is computed from the scores themselves; `nll_loss` from their log-softmax over the classes."""
+    read = _argument_of(operation, 0, "input")
+    if operation.name == "nll_loss" and isinstance(read, torch.Tensor):
+        read = _before_log_softmax(read, execution.graph)
+    if not isinstance(read, torch.Tensor):
+        return False
+    by_classes = _LOSSES[operation.name] in _OVER_CLASSES
+    return any(_holds_scores(read, scores, execution.graph, by_classes=by_classes) for scores in execution.logits)
+
+
+def _argument_of(operation: Operation, at: int, name: str) -> Any:
+    return operation.args[at] if len(operation.args) > at else operation.kwargs.get(name)
+
+
+def _before_log_softmax(read: torch.Tensor, graph: Graph) -> torch.Tensor | None:
+    """Returns what a log-softmax over the class axis of `nll_loss` was made from; None if `read` is anything else."""
+    producer = graph.producer(read)
+    if producer < 0 or single_step(graph.operations[producer]).name != "log_softmax":
+        return None
+    dim = _argument_of(graph.operations[producer], 1, "dim")
+    is_over_classes = isinstance(dim, int) and dim % read.dim() == _class_axis(read)
+    return graph.operations[producer].inputs[0][0] if is_over_classes else None
+
+
+def _class_axis(read: torch.Tensor) -> int:
+    """Returns the class axis of PyTorch's losses: [classes], [rows, classes] or [rows, classes, places]."""
+    return min(1, read.dim() - 1)
+
+
+def _holds_scores(read: torch.Tensor, scores: torch.Tensor, graph: Graph, *, by_classes: bool) -> bool:
+    """True if `read` holds the numbers of `scores` in their order: all of them, or those that a mask keeps.
+
+    With `by_classes`, the class axis of `read` must hold all scores of each row.
+    """
+    ways = _way_back(read, graph), _way_back(scores, graph)
+    shared = ways[0].keys() & ways[1].keys()
+    start = next((tensor for key, (tensor, _) in ways[0].items() if key in shared), None)
+    if start is None or not scores.dim() or not read.dim():
+        return False
+    steps, to_scores = (_operations_until(start, way) for way in ways)
+    found, own = _number_places(read, start, steps, graph), _number_places(scores, start, to_scores, graph)
+    if found is None or own is None:
+        return False
+    places = torch.full((start.numel(),), -1)
+    places[own.flatten()] = torch.arange(own.numel())
+    found = places[found]
+    if by_classes:
+        classes = scores.shape[-1]
+        found = found.movedim(_class_axis(found), -1)
+        if found.shape[-1] != classes:
+            return False
+        found = found.reshape(-1, classes)
+        if not (found == found[:, :1] // classes * classes + torch.arange(classes)).all():
+            return False
+    found = found.flatten()
+    if (found < 0).any() or not (found.diff() > 0).all():
+        return False
+    # A mask may leave out places without labels. Any other selection trains only a part of the scores.
+    smaller = (made for made in steps if made.outputs[0].numel() < made.inputs[0][0].numel())
+    return len(found) == own.numel() or all(_is_by_mask(made, graph) for made in smaller)
+
+
+def _way_back(tensor: torch.Tensor, graph: Graph) -> dict[int, tuple[torch.Tensor, Operation | None]]:
+    """Follows a tensor back through those that hand it their numbers, each with the operation that made it."""
+    found: dict[int, tuple[torch.Tensor, Operation | None]] = {}
+    while id(tensor) not in found:
+        producer = graph.producer(tensor)
+        made = graph.operations[producer] if producer >= 0 else None
+        step = single_step(made) if made is not None else None
+        hands_on = step is not None and (_keeps_gradient(step) or step.name in _SAME_NUMBERS)
+        found[id(tensor)] = (tensor, made)
+        if made is None or not hands_on or not made.inputs:
+            break
+        tensor = made.inputs[0][0]
+    return found
+
+
+def _operations_until(start: torch.Tensor, way: dict[int, tuple[torch.Tensor, Operation | None]]) -> list[Operation]:
+    """Lists the operations of a way back to the tensor `start`."""
+    found = takewhile(lambda item: item[0] is not start, way.values())
+    return [made for _, made in found if made is not None]
+
+
+def _number_places(
+    tensor: torch.Tensor, start: torch.Tensor, steps: list[Operation], graph: Graph
+) -> torch.Tensor | None:
+    """Computes `tensor` by the operations `steps`, last first, from a `start` that holds the numbers of its places.
+
+    So each entry of the result says which entry of `start` it is. None if the operations can't be run on numbers.
+    """
+    device = torch.device("cpu") if start.is_meta else start.device
+    known = {id(start): torch.arange(start.numel(), device=device).reshape(start.shape)}
+
+    def value(item: Any) -> Any:
+        if not isinstance(item, torch.Tensor):
+            return item
+        return known[id(item)] if id(item) in known else graph.memory.value(item)
+
+    try:
+        for made in reversed(steps):
+            source = made.inputs[0][0]
+            # A conversion to another dtype could round the numbers of the places.
+            if is_silent(single_step(made)) and source.shape == made.outputs[0].shape:
+                known[id(made.outputs[0])] = known[id(source)]
+                continue
+            with OwnRandomness():
+                outputs = run_again(made, value)
+            known.update((id(one), other) for one, other in zip(made.outputs, outputs, strict=True))
+        return known[id(tensor)].cpu()
+    except Exception:  # an operation on numbers of another kind, or on values that this run doesn't have
+        return None
+
+
+def _is_by_mask(operation: Operation, graph: Graph) -> bool:
+    """True if an operation keeps what a mask marks: one of truth values, or the places where it holds any."""
+    for tensor, producer in operation.inputs[1:]:
+        if tensor.dtype is torch.bool or any(item.name in _CHOSEN_BY_VALUE for item in graph.before(producer)):
+            return True
+    return False

@@ -1,0 +1,1 @@
+"""The rule by which a head picks or mixes positions."""

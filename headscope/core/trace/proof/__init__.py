@@ -1,0 +1,1 @@
+"""Proofs of the pooling and the formula, by gradients and on other inputs."""

@@ -1,0 +1,1 @@
+"""The head, run again on other hidden states."""

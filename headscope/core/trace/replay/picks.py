@@ -1,0 +1,207 @@
+"""Positions that an indexing operation picks, as typed values: the rule that explains what was read in every row."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import chain
+
+import torch
+
+from headscope.core.facts import Positions, Where
+from headscope.core.trace.batch.probe_batch import ProbeBatch
+from headscope.core.trace.record.execution import Execution
+from headscope.core.trace.record.indexing import Picked, item_on_axis, picked_positions
+from headscope.core.trace.record.recorder import Operation
+from headscope.core.trace.slice.axes import TokenAxes
+
+
+@dataclass(frozen=True, slots=True)
+class TokenNames:
+    """Tokens that the tokenizer puts at index 0 and calls its end token; None if it has no such token.
+
+    `is_own` says that this is read from the checkpoint's own tokenizer, not from the family's. `rows` are texts of
+    tokens whose rows of the language-model head serve as scores, by their ids; `vocabulary` is how many rows the
+    checkpoint's head has, where a copy with fewer is traced. `ahead` is how many virtual tokens an adapter puts first.
+    """
+
+    first: str | None = None
+    eos: str | None = None
+    is_own: bool = False
+    rows: tuple[tuple[int, str], ...] = ()
+    vocabulary: int | None = None
+    ahead: int = 0
+
+
+def read_pick(
+    operation: Operation, name: str, execution: Execution, axes: TokenAxes, names: TokenNames
+) -> Positions | None:
+    """Returns the positions that `operation` keeps on the token axis of its first tensor; None if it picks none
+    there.
+    """
+    picked = picked_positions(operation, name, execution.probe, axes)
+    if picked is None:
+        return None
+    # Values that a caller gives are the same in every run, so that positions found by them look like a rule and are
+    # none.
+    if picked.index is None and inputs_behind(operation.inputs[1:], execution) & execution.probe.given:
+        return Positions(Where.BY_ROW)
+    return explain_pick(picked, execution, names)
+
+
+def inputs_behind(operands: Iterable[tuple[torch.Tensor, int]], execution: Execution) -> set[str]:
+    """Names the model inputs from which operands (tensors with the operations that made them) are made."""
+    inputs = {id(value): name for name, value in execution.probe.inputs.items()}
+    operands = tuple(operands)
+    behind = execution.graph.before(*(producer for _, producer in operands))
+    read = chain(operands, *(operation.inputs for operation in behind))
+    return {inputs[id(tensor)] for tensor, _ in read if id(tensor) in inputs}
+
+
+def explain_pick(picked: Picked, execution: Execution, names: TokenNames) -> Positions:
+    """Returns the plainest rule that explains the positions read in every row."""
+    if picked.length != execution.probe.length:
+        return _without_texts(picked)
+    for explains in _RULES:
+        found = explains(picked, execution, names)
+        if found is not None:
+            return found
+    return Positions(Where.BY_ROW)
+
+
+def _without_texts(picked: Picked) -> Positions:
+    """Returns the index of something else than tokens of a text: a patch, an entity."""
+    fixed = set(picked.positions)
+    if picked.index is None and len(fixed) != 1:
+        return Positions(Where.BY_ROW)
+    index = picked.index if picked.index is not None else fixed.pop()
+    return Positions(Where.INDEX, 0 if picked.length == 1 else index)
+
+
+def _first_token(picked: Picked, execution: Execution, names: TokenNames) -> Positions | None:
+    if any(picked.positions) or not picked.positions:
+        return None
+    return Positions(Where.INDEX, 0, token=names.first or "")
+
+
+def _last_token(picked: Picked, execution: Execution, names: TokenNames) -> Positions | None:
+    length = execution.probe.length
+    if not length or set(picked.positions) != {length - 1}:
+        return None
+    return Positions(Where.INDEX, -1)
+
+
+def _last_non_pad_token(picked: Picked, execution: Execution, names: TokenNames) -> Positions | None:
+    if picked.positions != tuple(row.last for row in execution.probe.rows):
+        return None
+    return Positions(Where.LAST_NON_PAD)
+
+
+def _end_token(picked: Picked, execution: Execution, names: TokenNames) -> Positions | None:
+    if picked.positions != tuple(row.eos for row in execution.probe.rows):
+        return None
+    return Positions(Where.EOS, token=names.eos or "")
+
+
+def _first_non_pad_token(picked: Picked, execution: Execution, names: TokenNames) -> Positions | None:
+    if picked.positions != tuple(row.first for row in execution.probe.rows):
+        return None
+    return Positions(Where.FIRST_NON_PAD, token=names.first or "")
+
+
+def _after_last_non_pad(picked: Picked, execution: Execution, names: TokenNames) -> Positions | None:
+    probe = execution.probe
+    # Code that indexes beyond the end clamps there, or it fails.
+    if picked.positions != tuple(min(row.last + 1, probe.length - 1) for row in probe.rows):
+        return None
+    return Positions(Where.AFTER_LAST_NON_PAD)
+
+
+# In order, the first that explains every row wins. Fixed places go first: a head that takes index 0 reads the first
+# token, even if no row of a caller's batch is padded and the first token that is not padding is the same. Any other
+# fixed index comes last. Which of two rules that fit one run is right shows in the next run, with other rows padded.
+_RULES: tuple[Callable[[Picked, Execution, TokenNames], Positions | None], ...] = (
+    _first_token,
+    _last_token,
+    _last_non_pad_token,
+    _end_token,
+    _first_non_pad_token,
+    _after_last_non_pad,
+    lambda picked, execution, names: None if picked.index is None else Positions(Where.INDEX, picked.index),
+)
+
+
+def sliced_positions(operation: Operation, axes: TokenAxes, before: Positions) -> Positions | None:
+    """Returns what is left of `before` after a slice along the token axis; None if it is not a run of positions.
+
+    `tensor[:, 1:]` of all positions is the range from 1; a second slice cuts further.
+    """
+    source = operation.args[0]
+    axis = axes.first(source)
+    item = None if axis is None else item_on_axis(operation, axis)
+    if not isinstance(item, slice) or item in (slice(0, None), slice(None, None, 1)):
+        return before
+    start, stop = item.start or 0, item.stop
+    bounds = isinstance(start, int) and (stop is None or isinstance(stop, int)) and item.step in (None, 1)
+    if not bounds or before.where not in (Where.ALL, Where.RANGE) or start < 0:
+        return None
+    if before.where is Where.RANGE and before.stop is not None:
+        return None
+    # A stop beyond this text leaves everything, as far as this run can tell; `other_inputs.py` tries a longer text.
+    if isinstance(stop, int) and stop >= source.shape[axis or 0]:
+        stop = None
+    offset = before.index or 0
+    stop = stop + offset if isinstance(stop, int) and stop > 0 else stop
+    start += offset
+    return before if start == 0 and stop is None else Positions(Where.RANGE, start, stop)
+
+
+def kept_positions(positions: Positions, execution: Execution, length: int) -> list[list[int]]:  # noqa: PLR0911 - one line for each kind
+    """Lists the positions of each row of the probe that `positions` names, among `length`.
+
+    Raises ValueError for a rule that does not say which positions they are.
+    """
+    probe, rows = execution.probe, execution.probe.rows
+    count = len(rows) or probe.batch
+    match positions.where:
+        case Where.INDEX:
+            return [[(positions.index or 0) % length]] * count
+        case Where.RANGE:
+            return [list(range(length))[positions.index or 0 : positions.stop]] * count
+        case Where.ALL | Where.EACH:
+            return [list(range(length))] * count
+    if not rows or length != probe.length:
+        raise ValueError(f"no rows of tokens to find {positions.where} in")
+    match positions.where:
+        case Where.FIRST_NON_PAD:
+            return [[row.first] for row in rows]
+        case Where.LAST_NON_PAD:
+            return [[row.last] for row in rows]
+        case Where.AFTER_LAST_NON_PAD:
+            # A row without padding has no such position: code that indexes there clamps, or it fails.
+            return [[min(row.last + 1, length - 1)] for row in rows]
+        case Where.EOS:
+            return [[row.eos] for row in rows]
+        case Where.NON_PAD:
+            return [list(range(row.first, row.last + 1)) for row in rows]
+    raise ValueError(f"{positions.where} does not say which positions are read")
+
+
+def is_mask_of_rows(mask: torch.Tensor, execution: Execution) -> bool:
+    """True if a tensor keeps exactly the positions of each row that are not padding, the same for every feature."""
+    flat = _by_rows(mask, execution.probe)
+    if flat is None:
+        return False
+    kept = [row.nonzero().flatten().tolist() for row in flat]
+    return kept == [list(range(row.first, row.last + 1)) for row in execution.probe.rows]
+
+
+def _by_rows(mask: torch.Tensor, probe: ProbeBatch) -> torch.Tensor | None:
+    """Reshapes a mask to [rows, tokens]; None if it has another layout, or differs between the features of a token."""
+    count, length = len(probe.rows), probe.length
+    if not count or mask.is_meta:
+        return None
+    if mask.numel() == count * length and (mask.shape[-1] == length or length in mask.shape[1:]):
+        return mask.reshape(count, length)
+    if tuple(mask.shape[:2]) != (count, length):
+        return None
+    spread = mask.reshape(count, length, -1)
+    return spread[..., 0] if bool((spread == spread[..., :1]).all()) else None

@@ -1,0 +1,1 @@
+"""The slice of the operations from the hidden states to the scores."""

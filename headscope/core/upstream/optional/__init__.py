@@ -1,0 +1,1 @@
+"""Libraries that may not be installed."""

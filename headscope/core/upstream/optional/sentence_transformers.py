@@ -1,0 +1,91 @@
+"""sentence-transformers: chains of modules that take and return a dictionary. Only a run imports it."""
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import nn
+
+from headscope.core.upstream.python import descends_from
+from headscope.errors import Unsupported, moved
+
+_PACKAGE = "sentence_transformers"
+_KINDS = ("SentenceTransformer", "SparseEncoder", "MultiVectorEncoder")
+
+
+def is_cross_encoder(module: object) -> bool:
+    """True if `module` is a CrossEncoder: it gives scores of pairs."""
+    return descends_from(module, _PACKAGE, "CrossEncoder")
+
+
+def is_encoder(module: object) -> bool:
+    """True if `module` is a chain of modules that gives embeddings."""
+    return any(descends_from(module, _PACKAGE, name) for name in _KINDS)
+
+
+def classifier_inside(module: nn.Module) -> nn.Module | None:
+    """Gives the classifier of a CrossEncoder that has no module after it; None for anything else."""
+    parts = list(module.children()) if is_cross_encoder(module) else []
+    if len(parts) != 1:
+        return None
+    # Before version 5 the classifier was the only child.
+    inner = getattr(parts[0], "model", None) if type(parts[0]).__module__.startswith(_PACKAGE) else parts[0]
+    return inner if isinstance(inner, nn.Module) else None
+
+
+def activation_of_encoder(encoder: nn.Module) -> str:
+    """Gives the class of the function that a CrossEncoder puts on its scores by default.
+
+    Raises Unsupported if the class has no such function.
+    """
+    try:
+        found: Any = encoder.activation_fn
+    except AttributeError as err:
+        raise moved(_PACKAGE, "a CrossEncoder has no activation_fn") from err
+    return (
+        type(found).__name__ if isinstance(found, nn.Module) else str(getattr(found, "__name__", type(found).__name__))
+    )
+
+
+def check_library(folder: str, class_name: str, inputs: Sequence[tuple[str, ...]], score: Callable[..., Any]) -> None:
+    """Calls the library's `predict` or `encode` on texts or pairs, as its user does, beside `score` on its tensors.
+
+    Raises whatever the library raises, and ValueError if its scores differ from those of `score`.
+    """
+    import torch
+
+    library: Any = importlib.import_module(_PACKAGE)
+    encoder = getattr(library, class_name)(folder, device="cpu", local_files_only=True)
+    raw = {"activation_fn": nn.Identity()} if class_name == "CrossEncoder" else {}
+    call = encoder.predict if raw else encoder.encode
+    for one in inputs:
+        given = one if len(one) > 1 else one[0]
+        theirs = torch.as_tensor(call([given], convert_to_tensor=True, show_progress_bar=False, prompt="", **raw))
+        ours = score(encoder.preprocess([given]))
+        rounding = max(_ROUNDING, _ROUNDINGS * torch.finfo(ours.dtype).eps) * max(1.0, float(ours.abs().max()))
+        apart = float((theirs.float().flatten() - ours.float().flatten()).abs().max())
+        if not apart <= rounding:
+            raise ValueError(f"its scores differ from those of the modules that it saved by {apart:.2g}")
+
+
+_ROUNDING, _ROUNDINGS = 1e-4, 16
+"""How far scores may be apart in single precision, and how many roundings of the format in half precision: the library
+may sum in another order than headscope."""
+
+
+def padding_side_of_encoder(encoder: nn.Module) -> str:
+    """Gives the side on which the tokenizer of an encoder pads; "" where none is known."""
+    side = getattr(getattr(encoder, "tokenizer", None), "padding_side", "")
+    return side if side in {"left", "right"} else ""
+
+
+def scores_of(returned: Any) -> dict[str, Any]:
+    """Takes from a chain's output its scores, or its embedding, under the library's name. Raises Unsupported."""
+    found = returned if isinstance(returned, Mapping) else {}
+    name = next((name for name in ("scores", "sentence_embedding", "token_embeddings") if name in found), None)
+    if name is None:
+        raise Unsupported(
+            f"the modules of sentence-transformers return neither scores nor an embedding (found: {', '.join(found)})",
+            "give the model of Transformers inside",
+        )
+    return {name: found[name]}

@@ -1,0 +1,1 @@
+"""Text, lines and documents that every screen uses."""

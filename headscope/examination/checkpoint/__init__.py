@@ -1,1 +1,0 @@
-"""A checkpoint examined: the load, the structure, the report."""

@@ -1,1 +1,0 @@
-"""What rules look at beside the report: stored numbers, the tokenizer, predictions."""

@@ -1,1 +1,0 @@
-"""Models in memory: what they are, where their numbers come from, how they move."""

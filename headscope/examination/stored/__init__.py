@@ -1,1 +1,0 @@
-"""A loaded model or a save, compared with what is stored."""

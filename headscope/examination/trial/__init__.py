@@ -1,1 +1,0 @@
-"""The run: a model loaded and called as its user calls it, with its own tokenizer or processor."""

@@ -1,1 +1,0 @@
-"""Facts on heads: their path, their positions, their task."""

@@ -1,1 +1,0 @@
-"""Which class is built, and with which configuration."""

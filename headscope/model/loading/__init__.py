@@ -1,1 +1,0 @@
-"""The load: Transformers' own, of an adapter, of quantized tensors."""

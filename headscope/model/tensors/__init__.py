@@ -1,1 +1,0 @@
-"""The numbers of tensors: read, compared, and what they show."""

@@ -1,1 +1,0 @@
-"""Which vector to classify: what a real model makes of labeled texts, and how well each candidate predicts them."""

@@ -1,1 +1,0 @@
-"""Labeled texts, images and sounds, as asked for."""

@@ -1,1 +1,0 @@
-"""Hidden states read from a model, and the vectors made of them."""

@@ -1,1 +1,0 @@
-"""Scores of vectors: solvers, measures, intervals, rivals."""

@@ -1,1 +1,0 @@
-"""Output about the head: its path, its stages, its tokens."""

@@ -1,1 +1,0 @@
-"""Whole pages and reports: scans, continuous integration."""

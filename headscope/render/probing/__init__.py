@@ -1,1 +1,0 @@
-"""Output of `probe`: its screen, its picture and its code."""

@@ -1,1 +1,0 @@
-"""A screen for each command."""

@@ -1,1 +1,0 @@
-"""Screens that look nothing up in a checkpoint: the atlas, the environment, the cache."""

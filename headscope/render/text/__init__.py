@@ -1,1 +1,0 @@
-"""Words, lines and tables."""

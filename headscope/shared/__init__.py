@@ -1,0 +1,1 @@
+"""What two use cases or more use, and no core."""

@@ -1,0 +1,1 @@
+"""What screens say of a report: the verdict, facts by lines, findings."""

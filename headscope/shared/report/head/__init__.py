@@ -1,0 +1,1 @@
+"""The head on a screen: its path, tree, stages and token strip."""

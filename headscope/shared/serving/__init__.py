@@ -1,0 +1,1 @@
+"""Inference engines: cited facts, requests to servers, runs, and what their scores show."""

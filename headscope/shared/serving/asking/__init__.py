@@ -1,0 +1,1 @@
+"""Requests for scores to a running server."""

@@ -1,0 +1,123 @@
+"""Which head each inference engine runs for a checkpoint, and where that is known from."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from headscope.core.facts.plain import Derived, to_dict
+from headscope.core.facts.report import SCHEMA_VERSION
+
+STABILITY = "experimental"
+"""What these classes say in JSON may change in a minor version."""
+
+
+class EngineEvidence(StrEnum):
+    """How a row is known. `ran`: the engine was run; `asked`: its own resolution was called; `cited`: its source was
+    read, at the file and line in `source`."""
+
+    RAN = "ran"
+    ASKED = "asked"
+    CITED = "cited"
+
+
+class EngineVerdict(StrEnum):
+    """What an engine does with the checkpoint's head, compared with Transformers.
+
+    `same`: the same head and the same function on the scores; `different`: another head or another function;
+    `no_scores`: the engine doesn't load the checkpoint, or has no head for it; `not_determined`: the facts don't say.
+    """
+
+    SAME = "same"
+    DIFFERENT = "different"
+    NO_SCORES = "no_scores"
+    NOT_DETERMINED = "not_determined"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineHead:
+    """What one engine does with the head of the checkpoint."""
+
+    engine: str
+    """The engine, as `--engine` takes it."""
+    title: str
+    """The engine's own name."""
+    version: str
+    """The version that the facts were compared with: the installed or the requested one, otherwise the one read."""
+    runs: bool | None
+    """Whether it computes scores for this checkpoint; null if that is not known."""
+    same_head: bool | None
+    """Whether it computes the same logits from the same hidden states; null if that is not known."""
+    formula: str
+    """What it computes instead; empty for the same head."""
+    activation: str | None
+    """What it applies to the scores by default: `softmax`, `sigmoid`, `tanh` or `none`; null if that is not known."""
+    same_activation: bool | None
+    """Whether that is the function that belongs to the checkpoint's loss; null if either is not known."""
+    logits: str
+    """How to get logits."""
+    positions: str
+    """Where it pools, in words; empty where the source has no pooling."""
+    reads_padding: bool
+    """Whether it reads the last token even if that is the padding token."""
+    drops: tuple[str, ...]
+    """Layers, biases and settings of the checkpoint that it ignores."""
+    dtype: str
+    """Its default precision, in words."""
+    float32_becomes: str
+    """What it computes a float32 checkpoint in by default; empty if in float32, or if that depends on the device."""
+    evidence: EngineEvidence | None
+    """How this is known; null if it isn't."""
+    source: str
+    """The version or commit, file and line that were read; empty without evidence."""
+    reason: str
+    """What differs, why it doesn't run, or why it is not known."""
+    notes: tuple[str, ...] = ()
+    """What it does beside the head: truncation, segment IDs, labels, padding, precision."""
+    not_looked_at: tuple[str, ...] = ()
+    """What the facts on this engine don't cover."""
+
+    @Derived
+    def verdict(self) -> EngineVerdict:
+        """Whether it runs the same head with the same function on the scores."""
+        if self.runs is False:
+            return EngineVerdict.NO_SCORES
+        if self.same_head is False or self.same_activation is False:
+            return EngineVerdict.DIFFERENT
+        is_known = self.runs and self.same_head and self.same_activation
+        return EngineVerdict.SAME if is_known else EngineVerdict.NOT_DETERMINED
+
+
+@dataclass(frozen=True, slots=True)
+class EnginesReport:
+    """What each engine does with the head of one checkpoint."""
+
+    tool_version: str
+    reference: str
+    architecture: str
+    """The class that `config.json` names, which engines choose by; empty if it names none."""
+    model_class: str
+    """The class of Transformers that the engines are compared with."""
+    formula: str
+    """What that class computes; empty if it could not be determined."""
+    activation: str
+    """What belongs on its scores, as in `inspect`."""
+    engines: tuple[EngineHead, ...]
+    """One entry for each engine."""
+    is_one: bool = False
+    """Whether one engine was named: then `no_scores` makes the verdict `different` too."""
+    command: str = "engines"
+    schema_version: str = SCHEMA_VERSION
+
+    @Derived
+    def verdict(self) -> EngineVerdict:
+        """`different` if any engine differs, `not_determined` if one is not known, otherwise `same`. An engine that
+        gives no scores counts only where it was named."""
+        found = [item.verdict for item in self.engines]
+        if EngineVerdict.DIFFERENT in found or (self.is_one and EngineVerdict.NO_SCORES in found):
+            return EngineVerdict.DIFFERENT
+        is_open = EngineVerdict.NOT_DETERMINED in found or EngineVerdict.SAME not in found
+        return EngineVerdict.NOT_DETERMINED if is_open else EngineVerdict.SAME
+
+    def to_dict(self) -> dict[str, Any]:
+        """Gives the report as plain JSON values."""
+        return to_dict(self)

@@ -1,0 +1,164 @@
+"""Judgment of each engine on a checkpoint's head, from the facts on it; what they don't cover is not determined."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from headscope.core.facts import CheckpointManifest, Report, SentencePipeline
+from headscope.core.facts.environment import package_version, tool_version
+from headscope.core.facts.heads.tasks import Activation
+from headscope.core.facts.report import find_missing
+from headscope.errors import UsageError
+from headscope.shared.serving.cited import (
+    CHAIN,
+    OTHER,
+    EngineFacts,
+    Served,
+    engine_names,
+    facts_on,
+    first_that_fits,
+    named_engine,
+)
+from headscope.shared.serving.engine_facts import EngineEvidence, EngineHead, EnginesReport
+
+_QUANTIZED = {"quantization_config", "compression_config"}
+"""Fields that engines read, even where Transformers reads only the first."""
+_SAVE_FIRST = "examine the folder that the trained classifier was saved to"
+
+
+def judge_engines(
+    report: Report, manifest: CheckpointManifest, engine: str | None = None, limit: str = ""
+) -> EnginesReport:
+    """Judges what the engines, or one of them (`NAME` or `NAME@VERSION`), do with the head of a checkpoint.
+
+    `limit` is why the facts don't cover the files that were named, "" if they do. Raises UsageError for an unknown
+    engine or an invalid version.
+    """
+    served, limit = _collect_served(report, manifest), limit or _limit_of(report, manifest)
+    name, version = named_engine(engine or "")
+    names = engine_names() if engine is None else (name,)
+    return EnginesReport(
+        tool_version=tool_version(),
+        reference=report.checkpoint.reference,
+        architecture=served.architecture,
+        model_class=report.model.class_name,
+        formula=report.head.expression if report.head is not None else "",
+        activation=report.model.activation,
+        engines=tuple(_judge_engine(facts_on(item), served, report, version, limit) for item in names),
+        is_one=engine is not None,
+    )
+
+
+def _collect_served(report: Report, manifest: CheckpointManifest) -> Served:
+    sentence, named = manifest.sentence, report.checkpoint.architectures
+    module = sentence.activation if sentence is not None else ""
+    architecture = named[0] if named else ""
+    count = report.model.num_labels
+    return Served(architecture, manifest.config, count, _files_beside_weights(sentence), module, report.shows_chain)
+
+
+def _files_beside_weights(sentence: SentencePipeline | None) -> frozenset[str] | None:
+    """Gives the files of sentence-transformers beside the weights; None where they could not be read."""
+    if sentence is None:
+        return frozenset()
+    if sentence.reason:
+        return None
+    files = {"modules.json"} if sentence.modules else set()
+    return frozenset(files | ({"1_Pooling/config.json"} if sentence.pooling else set()))
+
+
+def _limit_of(report: Report, manifest: CheckpointManifest) -> str:
+    """Gives the reason why the facts don't cover a checkpoint, whatever the engine; "" if they do."""
+    named, own = report.checkpoint.architectures, report.model.class_name
+    missing = find_missing(report)
+    limits = {
+        "the facts don't cover PEFT adapters": report.adapter is not None,
+        "the facts don't cover quantized checkpoints": report.model.quantization is not None
+        or not _QUANTIZED.isdisjoint(manifest.config),
+        "the facts don't cover remote code, which auto_map in config.json names": "auto_map" in manifest.config,
+        f"config.json names several classes: {', '.join(named)}": len(named) > 1,
+        f"config.json names {named[0] if named else ''}, which is what engines load: {_SAVE_FIRST}": bool(named)
+        and named[0] != own
+        and not report.shows_chain,
+        "the facts don't cover damaged weight files": report.needs_repair,
+        "headscope doesn't know which weights of the model the checkpoint holds": not report.is_compared
+        or bool(report.unknown),
+        "the checkpoint doesn't hold all the weights of the model, and engines differ in what they do then": bool(
+            missing.head or missing.elsewhere or report.weights.mismatched
+        ),
+    }
+    return next((reason for reason, holds in limits.items() if holds), "")
+
+
+def is_for_resolution(report: Report, manifest: CheckpointManifest) -> bool:
+    """True if an engine's resolution of config.json holds on any machine: no adapter, quantization or remote code."""
+    special = {*_QUANTIZED, "auto_map"}
+    return report.adapter is None and report.model.quantization is None and special.isdisjoint(manifest.config)
+
+
+def _judge_engine(facts: EngineFacts, served: Served, report: Report, requested: str, limit: str) -> EngineHead:
+    version = requested or installed_version(facts) or facts.read_at
+    row, reason = first_that_fits(facts.heads, served)
+    if served.is_chain and (row is None or CHAIN not in row.get("when", {})):
+        row, reason = None, "the facts don't cover chains of sentence-transformers, whose modules have their own files"
+    if not _is_covered(facts, version):
+        row, reason = None, f"the facts are on {facts.versions}, not on {version}"
+    elif limit:
+        row, reason = None, limit
+    given = {"reason": reason} if row is None else row
+    score, _ = first_that_fits(facts.scores, served) if given.get("runs") else (None, "")
+    activation = score["activation"] if score is not None and score["activation"] != OTHER else None
+    if given.get("same_head") and (activation is None or report.model.activation == Activation.NOT_DETERMINED):
+        given = {
+            **given,
+            "reason": "the head is the same; the function that it applies to the scores could not be compared",
+        }
+    return _engine_head(facts, version, given, activation, report)
+
+
+def _engine_head(
+    facts: EngineFacts, version: str, given: Mapping[str, Any], activation: str | None, report: Report
+) -> EngineHead:
+    """Makes the entry of an engine; `given` is a row of its facts, or why there is none."""
+    is_open = activation is None or report.model.activation == Activation.NOT_DETERMINED
+    return EngineHead(
+        engine=facts.engine,
+        title=facts.title,
+        version=version,
+        runs=given.get("runs"),
+        same_head=given.get("same_head"),
+        formula=given.get("formula", ""),
+        activation=activation,
+        same_activation=None if is_open else activation == report.model.activation,
+        logits=facts.logits,
+        positions=given.get("positions", ""),
+        reads_padding=given.get("reads_padding", False),
+        drops=tuple(given.get("drops", ())),
+        dtype=facts.dtype,
+        float32_becomes=facts.float32_becomes(report.model.class_name),
+        evidence=EngineEvidence.CITED if "file" in given else None,
+        source=facts.source_of(given) if "file" in given else "",
+        reason=given.get("reason", ""),
+        notes=tuple(note["says"] for note in facts.notes) if given.get("runs") else (),
+        not_looked_at=facts.not_looked_at,
+    )
+
+
+def installed_version(facts: EngineFacts) -> str:
+    """Gives the version that is installed beside headscope; "" for none, and for what isn't a Python package."""
+    is_python = facts.package and ":" not in facts.package
+    return (package_version(facts.package) or "") if is_python else ""
+
+
+def _is_covered(facts: EngineFacts, version: str) -> bool:
+    """True if the facts hold for a version. Raises UsageError for one that is invalid."""
+    if version == facts.read_at:
+        return True
+    try:
+        return Version(version) in SpecifierSet(facts.versions)
+    except InvalidVersion as err:
+        raise UsageError(f"{version!r} is not a version", f"write --engine {facts.engine}@{facts.read_at}") from err

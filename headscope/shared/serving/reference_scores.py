@@ -1,0 +1,219 @@
+"""The scores of a checkpoint that those of an engine are compared with: one text at a time, in single precision."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headscope.core.facts import Task
+from headscope.core.facts.heads.head import AS_IT_IS
+from headscope.core.facts.report import find_missing
+from headscope.core.source.reading.reading import WITHOUT_WEIGHTS
+from headscope.errors import Unsupported
+from headscope.shared.serving.answers import TextOrPair
+from headscope.shared.serving.comparing import ReferenceScores, VariantScores
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel
+
+    from headscope.core.model.classes.model_request import Choice
+    from headscope.core.source.checkpoint import Checkpoint
+    from headscope.shared.serving.explaining import Scores
+
+_NO_SEGMENTS = "segment IDs 0"
+_CLOSE = 1e-4
+"""Single precision, in relation to the largest score."""
+_SHORT_LIMITS = (128, 256, 512)
+"""Where engines truncate, by their own default or by a setting of sentence-transformers."""
+_TOKENS_AT_ONCE = 2048
+"""Tokens of a batch whose operations are all recorded: about 1 GB for a base model of twelve layers."""
+
+
+def check_comparable(checkpoint: Checkpoint) -> None:
+    """Raises Unsupported if a checkpoint has no scores to compare with."""
+    report, manifest, reference = checkpoint.report, checkpoint.manifest, checkpoint.request.reference
+    if manifest.kind in WITHOUT_WEIGHTS:
+        raise Unsupported(
+            f"{reference} is {WITHOUT_WEIGHTS[manifest.kind]}, so it gives no scores to compare with",
+            "give the folder or the Hub ID of a whole checkpoint",
+        )
+    check_scores_texts(checkpoint)
+    missing = find_missing(report)
+    if missing.head or missing.elsewhere:
+        raise Unsupported(
+            f"{reference} lacks weights that the scores depend on, so its scores are random",
+            "run `headscope diff-weights` to see them; give the checkpoint that is served",
+        )
+
+
+def check_scores_texts(checkpoint: Checkpoint, *, or_tokens: bool = False) -> None:
+    """Raises Unsupported for a model whose scores are not those of whole texts, or of each token."""
+    model = checkpoint.report.model
+    tasks = {Task.SEQUENCE_CLASSIFICATION, *((Task.TOKEN_CLASSIFICATION,) if or_tokens else ())}
+    if model.task not in tasks or checkpoint.choice.rows:
+        what = "texts or of tokens" if or_tokens else "whole texts"
+        raise Unsupported(
+            f"headscope compares scores of {what}, and {model.class_name} gives none",
+            f"give a checkpoint for {' or '.join(sorted(task.value for task in tasks))}",
+        )
+
+
+def local_folder(checkpoint: Checkpoint) -> Path:
+    """Gives the checkpoint's folder on this machine for an engine. Raises Unsupported if there is none."""
+    folder = Path(checkpoint.location.reference)
+    if not folder.is_dir() or checkpoint.request.location.subfolder:
+        raise Unsupported(
+            f"{checkpoint.request.reference} is not a folder on this machine, and engines are run on a folder",
+            "download it with `hf download` and give the folder",
+        )
+    return folder
+
+
+@dataclass(frozen=True, slots=True)
+class TextScorer:
+    """A checkpoint's model and tokenizer, loaded for its scores of texts. `batch_size` is that of the engine."""
+
+    choice: Choice
+    place: Any
+    tokenizer: Any
+    model: PreTrainedModel
+    batch_size: int
+
+    @classmethod
+    def load(cls, checkpoint: Checkpoint, batch_size: int) -> TextScorer:
+        """Loads model and tokenizer. Raises Unsupported if one of them cannot be loaded."""
+        import torch
+
+        from headscope.core.model.loading.inference import limit_length, load_model, open_tokenizer
+
+        choice, place = checkpoint.choice, checkpoint.location
+        tokenizer = open_tokenizer(place)
+        tokenizer.padding_side = "right"
+        model = load_model(choice, place, torch.device("cpu"), torch.float32)
+        limit_length(tokenizer, model)
+        return cls(choice, place, tokenizer, model, batch_size)
+
+    def reference(self, texts: Sequence[TextOrPair], labels: Sequence[str], activation: str) -> ReferenceScores:
+        """Scores texts; scores in another precision and of variants are computed when they are called for."""
+        own = self._scores_of_texts(self.model, texts)
+        return ReferenceScores(
+            own,
+            labels,
+            activation,
+            partial(self._scores_in_precision, texts),
+            cache(partial(self._find_variants, texts, own)),
+        )
+
+    def padded_scores(self, texts: Sequence[TextOrPair], side: str) -> Scores:
+        """Scores texts in one batch, padded on a side."""
+        from headscope.core.model.loading.inference import encode_batches, score_texts
+
+        self.tokenizer.padding_side = side
+        try:
+            batches = list(encode_batches(self.tokenizer, self.model, texts, len(texts)))
+        finally:
+            self.tokenizer.padding_side = "right"
+        return np.asarray(score_texts(self.model, batches).double().numpy())
+
+    def longest(self, texts: Sequence[TextOrPair]) -> int:
+        """Counts the tokens of the longest text, before it is truncated."""
+        return max(len(self.tokenizer(*text, truncation=False, verbose=False)["input_ids"]) for text in texts)
+
+    def _scores_of_texts(self, model: PreTrainedModel, texts: Sequence[TextOrPair]) -> Scores:
+        from headscope.core.model.loading.inference import encode_batches, score_texts
+
+        scores = score_texts(model, encode_batches(self.tokenizer, model, texts, 1)).double().numpy()
+        if scores.ndim != 2:
+            raise Unsupported(f"the model gives scores of the shape {scores.shape}, not one row for each text", "")
+        if not np.isfinite(scores).all():
+            raise Unsupported("the checkpoint's own scores are not all finite", "run `headscope check --for inference`")
+        return np.asarray(scores)
+
+    def _scores_in_precision(self, texts: Sequence[TextOrPair], precision: str) -> Scores | None:
+        import torch
+
+        from headscope.core.model.loading.inference import load_model
+
+        try:
+            model = load_model(self.choice, self.place, torch.device("cpu"), getattr(torch, precision))
+            return self._scores_of_texts(model, texts)
+        except Unsupported:  # an operation that PyTorch lacks in this precision, or one that overflows
+            return None
+
+    def _find_variants(self, texts: Sequence[TextOrPair], own: Scores) -> Mapping[str, VariantScores]:
+        """Scores variants of the head on the inputs as they are and on changed ones; of several alike, the first."""
+        found = {AS_IT_IS: VariantScores(own)}
+        tolerance = _CLOSE * max(float(np.abs(own).max()), 1.0)
+        for change, batches in self._changed_inputs(texts):
+            no_segments = change == _NO_SEGMENTS
+            for name, item in self._head_variants(batches).items():
+                words = ", ".join(word for word in (change, "" if name == AS_IT_IS else name) if word)
+                if not words and _is_close(item.logits, own, tolerance):
+                    found[AS_IT_IS] = replace(item, logits=own)
+                elif not any(_is_close(item.logits, known.logits, tolerance) for known in found.values()):
+                    found[words or "padded on the right in batches"] = replace(item, is_without_segments=no_segments)
+        return found
+
+    def _head_variants(self, batches: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, VariantScores]:
+        from headscope.core.model.loading.inference import score_texts
+        from headscope.core.trace.variants import head_variants
+
+        first = batches[0]["input_ids"][0, 0].item()
+        tokenizer = self.tokenizer
+        names = {tokenizer.bos_token_id: tokenizer.bos_token, tokenizer.cls_token_id: tokenizer.cls_token}
+        try:
+            found = head_variants(self.model, *batches, first=names.get(first) or "")
+        except (Unsupported, KeyError):  # no proven expression, or no attention mask
+            return {AS_IT_IS: VariantScores(score_texts(self.model, batches).double().numpy())}
+        return {
+            name: VariantScores(item.logits.double().numpy(), item.formula, item.is_sum) for name, item in found.items()
+        }
+
+    def _changed_inputs(self, texts: Sequence[TextOrPair]) -> Iterator[tuple[str, list[Mapping[str, torch.Tensor]]]]:
+        """Encodes the texts as they are, and as an engine may change them."""
+        limit = self.tokenizer.model_max_length
+        longest = min(self.longest(texts), limit)
+        plain = self._encode_texts(texts, longest)
+        yield "", plain
+        if any("token_type_ids" in batch and batch["token_type_ids"].any() for batch in plain):
+            yield _NO_SEGMENTS, [{**batch, "token_type_ids": batch["token_type_ids"] * 0} for batch in plain]
+        positioned: list[Mapping[str, torch.Tensor]] = [
+            {**batch, "position_ids": batch["input_ids"].new_ones(batch["input_ids"].shape).cumsum(1) - 1}
+            for batch in plain
+        ]
+        if self._reads_positions(plain[0], positioned[0]):
+            yield "position IDs from 0", positioned
+        for shorter in _SHORT_LIMITS:
+            if shorter < longest:
+                # The same tokenizer serves every variant, so its limit is set back before the next one.
+                self.tokenizer.model_max_length = shorter
+                try:
+                    yield f"texts cut to {shorter} tokens", self._encode_texts(texts, shorter)
+                finally:
+                    self.tokenizer.model_max_length = limit
+
+    def _reads_positions(self, plain: Mapping[str, torch.Tensor], positioned: Mapping[str, torch.Tensor]) -> bool:
+        """True if the model takes position IDs, and its own don't count from 0."""
+        from headscope.core.model.loading.inference import score_texts
+
+        if "position_ids" not in inspect.signature(self.model.forward).parameters:
+            return False
+        one, other = (score_texts(self.model, [batch]).double().numpy() for batch in (plain, positioned))
+        return not _is_close(one, other, _CLOSE * max(float(np.abs(one).max()), 1.0))
+
+    def _encode_texts(self, texts: Sequence[TextOrPair], longest: int) -> list[Mapping[str, torch.Tensor]]:
+        from headscope.core.model.loading.inference import encode_batches
+
+        size = max(1, min(self.batch_size, _TOKENS_AT_ONCE // longest))
+        return list(encode_batches(self.tokenizer, self.model, texts, size))
+
+
+def _is_close(one: Scores, other: Scores, tolerance: float) -> bool:
+    return np.allclose(one, other, rtol=0, atol=tolerance)

@@ -1,0 +1,1 @@
+"""Engines that are installed, each run in a separate process."""

@@ -1,0 +1,1 @@
+"""Options that use cases share, each declared once."""

@@ -1,0 +1,108 @@
+"""The decorator of the use cases, which makes the options that they share explicit.
+
+A use case takes them as `**options: Unpack[...]`: type checkers and editors know every name, and at run time its
+signature and docstring list them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from textwrap import fill
+from types import SimpleNamespace
+from typing import Any, ParamSpec, TypeVar, get_args, get_type_hints
+
+from headscope.core.source.environment import default_torch
+from headscope.core.upstream.python import check_folder, fault_of_process
+from headscope.errors import HeadscopeError, UsageError, did_you_mean
+from headscope.shell.options.option import Declared, declared_in, type_text
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+
+def use_case(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+    """Puts all options of `function` into its signature and docstring.
+
+    An unknown option is a UsageError that names the nearest one, where Python would raise a bare TypeError.
+    """
+    whole = full_signature(function)
+    known = [item.name for item in whole.parameters.values() if item.kind is not Parameter.VAR_POSITIONAL]
+
+    @wraps(function)
+    def call(*values: _Arguments.args, **options: _Arguments.kwargs) -> _Result:
+        check_names(options, known)
+        with _guard_process():
+            return function(*values, **options)
+
+    call.__signature__ = whole  # type: ignore[attr-defined]  # read by inspect.signature
+    call.__doc__ = _full_docstring(function)
+    return call
+
+
+def full_signature(function: Callable[..., Any]) -> Signature:
+    """Gives the signature of a use case or an overload with every option of `**options`, and `progress` last."""
+    plain = signature(function)
+    own = [item for item in plain.parameters.values() if item.kind is not Parameter.VAR_KEYWORD]
+    last = [item for item in own if item.name == "progress"]
+    shared = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=item.default, annotation=type_text(item.kind))
+        for name, item in _shared_options(function).items()
+    ]
+    return plain.replace(parameters=[*(item for item in own if item not in last), *shared, *last])
+
+
+def _shared_options(function: Callable[..., Any]) -> dict[str, Declared]:
+    """Gives the options that `**options` takes, by name."""
+    written = function.__annotations__.get("options")
+    if written is None:
+        return {}
+    # The other annotations name types of torch, which is not imported.
+    only = SimpleNamespace(__annotations__={"options": written})
+    return declared_in(get_args(get_type_hints(only, function.__globals__)["options"])[0])
+
+
+_REFERENCE = re.compile(r"^ {8}(?P<name>\w+): See `(?P<kind>\w+)`\.$", re.MULTILINE)
+"""An argument whose meaning is that in a `TypedDict`; the name `options` stands for all of them."""
+
+
+def _full_docstring(function: Callable[..., Any]) -> str | None:
+    """Gives the docstring with the meaning of each option in the place of a reference to its declaration."""
+
+    def entries(found: re.Match[str]) -> str:
+        declared = declared_in(function.__globals__[found["kind"]])
+        names = declared if found["name"] == "options" else [found["name"]]
+        return "\n".join(_docstring_entry(name, declared[name]) for name in names)
+
+    return None if function.__doc__ is None else _REFERENCE.sub(entries, function.__doc__)
+
+
+def _docstring_entry(name: str, declared: Declared) -> str:
+    text = " ".join(filter(None, (f"{name}: {declared.option.meaning}", declared.option.in_python)))
+    return fill(text, 110, initial_indent=" " * 8, subsequent_indent=" " * 12, break_long_words=False)
+
+
+def check_names(given: Iterable[str], known: Sequence[str]) -> None:
+    """Checks that every name is known. Raises UsageError with the nearest name."""
+    for name in given:
+        if name not in known:
+            raise UsageError(f"no such option: {name}", did_you_mean(name, known, f"options: {', '.join(known)}"))
+
+
+@contextmanager
+def _guard_process() -> Iterator[None]:
+    """Runs a use case with PyTorch's defaults, and raises a HeadscopeError for what the process lacks."""
+    check_folder()
+    try:
+        with default_torch():
+            yield
+    except HeadscopeError:
+        raise
+    except Exception as err:
+        fault = fault_of_process(err)
+        if fault is None:  # a bug keeps its traceback
+            raise
+        raise fault from err

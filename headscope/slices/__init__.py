@@ -1,0 +1,1 @@
+"""Rooms of the use cases: everything of one is in one folder."""

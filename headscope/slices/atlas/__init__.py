@@ -1,0 +1,1 @@
+"""`heads`: the heads of all classes."""

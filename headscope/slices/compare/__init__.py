@@ -1,0 +1,1 @@
+"""`compare`: heads of several checkpoints side by side."""

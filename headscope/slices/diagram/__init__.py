@@ -1,0 +1,1 @@
+"""`diagram`: the head as a picture."""

@@ -1,0 +1,1 @@
+"""`edit`: labels, scores and heads changed in a copy."""

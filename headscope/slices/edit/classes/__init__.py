@@ -1,0 +1,1 @@
+"""Classes of a copy: names, rows, and what its scores become."""

@@ -1,0 +1,1 @@
+"""`engines`: the head that each inference engine runs."""

@@ -1,0 +1,150 @@
+"""Screen of `engines`: one line or two for each engine, differences first; with details the source of each."""
+
+from collections.abc import Iterator, Sequence
+from typing import assert_never
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from headscope.core.facts.counting import counted, list_of
+from headscope.core.facts.heads.tasks import Activation
+from headscope.core.words.console import QUIET, STRONG, TONE, Tone, plain_text
+from headscope.core.words.lines import Paragraph
+from headscope.core.words.safe import label, safe
+from headscope.shared.serving.engine_facts import EngineEvidence, EngineHead, EnginesReport, EngineVerdict
+
+_MARGIN = 27
+_ORDER = (EngineVerdict.DIFFERENT, EngineVerdict.NOT_DETERMINED, EngineVerdict.SAME, EngineVerdict.NO_SCORES)
+_TONES = {
+    EngineVerdict.SAME: Tone.GOOD,
+    EngineVerdict.DIFFERENT: Tone.ERROR,
+    EngineVerdict.NO_SCORES: Tone.NOTE,
+    EngineVerdict.NOT_DETERMINED: Tone.WARNING,
+}
+_BRIEF = (EngineVerdict.NOT_DETERMINED, EngineVerdict.NO_SCORES)
+"""The verdicts whose engines share one line without details."""
+_WORDS = {EngineVerdict.NO_SCORES: "no scores", EngineVerdict.NOT_DETERMINED: "not determined"}
+_READ = "Read in the engines' sources at the version shown. No engine was run, and no numbers were compared."
+_ASKED = "{} resolved config.json itself, without weights; the rest was read in its source. No numbers were compared."
+_RUN = (
+    "Run on a random copy of the configuration, next to Transformers: {}. The others were read in their sources. The "
+    "checkpoint's own weights were not run: `headscope verify --url` compares those of a server."
+)
+
+
+def engines_screen(report: EnginesReport, *, details: bool = False) -> RenderableType:
+    """Shows the verdict, the head as Transformers computes it, and what each engine does."""
+    parts: list[RenderableType] = [engines_verdict(report), Text()]
+    known = report.formula or "head not determined"
+    function = "raw logits" if report.activation == Activation.NONE else report.activation
+    parts.append(Paragraph(label(f"{known}, then {function}"), Text("model in Transformers", STRONG), _MARGIN))
+    ordered = sorted(report.engines, key=lambda item: _ORDER.index(item.verdict))
+    brief = () if details or report.is_one else _BRIEF
+    for item in ordered:
+        # The verdict has the sentence of a single engine, and brief verdicts share a line below.
+        is_told = item.verdict in brief or (report.is_one and not details)
+        parts += () if is_told else _engine_lines(item, details=details)
+    for kind in brief:
+        parts += _shared_line([item for item in ordered if item.verdict is kind])
+    parts += [Text(), Paragraph(label(_evidence_sentence(report.engines), QUIET))]
+    if not details:
+        parts.append(
+            Paragraph(label("--details: reasons, file and line, how to get logits, precision, truncation", QUIET))
+        )
+    return Group(*parts)
+
+
+def _evidence_sentence(engines: Sequence[EngineHead]) -> str:
+    ran = [item.title for item in engines if item.evidence is EngineEvidence.RAN]
+    asked = [item.title for item in engines if item.evidence is EngineEvidence.ASKED]
+    if ran:
+        return _RUN.format(list_of(ran, len(ran)))
+    return _ASKED.format(list_of(asked, len(asked))) if asked else _READ
+
+
+def engines_verdict(report: EnginesReport) -> RenderableType:
+    """Shows one sentence, which is all that `-q` shows."""
+    found = [item.verdict for item in report.engines]
+    if report.is_one:
+        item = report.engines[0]
+        return Paragraph(label(f"{item.title} {item.version}: {_engine_sentence(item)}", TONE[_TONES[item.verdict]]))
+    heads = sum(item.verdict is EngineVerdict.DIFFERENT and item.same_head is False for item in report.engines)
+    counts = {
+        "with another head": heads,
+        "with another function on the scores": found.count(EngineVerdict.DIFFERENT) - heads,
+        "the same": found.count(EngineVerdict.SAME),
+        "without scores": found.count(EngineVerdict.NO_SCORES),
+        "not determined": found.count(EngineVerdict.NOT_DETERMINED),
+    }
+    told = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    return Paragraph(label(f"{counted(len(found), 'engine')}: {told}", TONE[_TONES[report.verdict]]))
+
+
+def _shared_line(items: Sequence[EngineHead]) -> Iterator[RenderableType]:
+    """Lists engines of one verdict in one line, with their reason if all have the same."""
+    if not items:
+        return
+    names = list_of([f"{item.title} ({_short_version(item.version)})" for item in items], len(items))
+    reasons = {item.reason for item in items}
+    reason = f": {_without_period(items[0].reason)}" if len(reasons) == 1 else ""
+    verdict = items[0].verdict
+    yield Paragraph(label(f"{names}{reason}", TONE[_TONES[verdict]]), Text(_WORDS[verdict], STRONG), _MARGIN)
+
+
+def _engine_lines(item: EngineHead, *, details: bool) -> Iterator[RenderableType]:
+    told = label(f"{_engine_sentence(item)} ({_short_version(item.version)})", TONE[_TONES[item.verdict]])
+    yield Paragraph(told, label(item.title, STRONG), _MARGIN)
+    if not details:
+        return
+    facts = {
+        "reads": item.positions,
+        "ignores": list_of(item.drops, len(item.drops)) if item.drops else "",
+        "logits": item.logits if item.runs else "",
+        "precision": item.dtype if item.runs else "",
+        "read in": item.source,
+        "not covered": list_of(item.not_looked_at, len(item.not_looked_at)) if item.runs else "",
+    }
+    for word, text in facts.items():
+        if text:
+            yield Paragraph(label(text), Text(f"  {word}", QUIET), _MARGIN)
+    for note in item.notes:
+        yield Paragraph(label(note), Text("  also", QUIET), _MARGIN)
+
+
+def _without_period(reason: str) -> str:
+    """Removes the period of a reason that becomes part of a sentence."""
+    return reason.removesuffix(".")
+
+
+def _short_version(version: str) -> str:
+    """Writes a version, or the beginning of a commit."""
+    return version if "." in version else version[:7]
+
+
+def _engine_sentence(item: EngineHead) -> str:
+    """Says in one sentence what an engine does."""
+    function = "raw logits" if item.activation == Activation.NONE else item.activation or "an unknown function"
+    head = "the same head" if item.same_head else "head not determined"
+    match item.verdict:
+        case EngineVerdict.SAME:
+            return f"{head}, then {function}"
+        case EngineVerdict.NO_SCORES:
+            return f"no scores. {_without_period(item.reason)}"
+        case EngineVerdict.NOT_DETERMINED:
+            return f"not determined: {_without_period(item.reason) or 'the source does not tell'}"
+        case EngineVerdict.DIFFERENT if item.same_head is False:
+            computed = f": {item.formula}, then {function}" if item.formula else ""
+            return f"another head{computed}. {_without_period(item.reason)}"
+        case EngineVerdict.DIFFERENT:
+            return f"{head}, then {function} by default"
+    assert_never(item.verdict)
+
+
+def shown_screen(result: EnginesReport) -> RenderableType:
+    """Renders a result as Python shows it."""
+    return engines_screen(result, details=True)
+
+
+def shown_line(result: EnginesReport) -> str:
+    """Writes a result in one line."""
+    return f"engines of {safe(result.reference)}: {plain_text(engines_verdict(result)).strip()}"

@@ -1,0 +1,1 @@
+"""Lists of the Hub's models, and the budget of requests."""

@@ -1,0 +1,1 @@
+"""Tables of scanned models: files that grow, models read from a table."""

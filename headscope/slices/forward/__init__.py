@@ -1,0 +1,1 @@
+"""`forward`: the head on real or invented inputs."""

@@ -1,0 +1,1 @@
+"""`inspect` and `diff-weights`: one report on a screen."""

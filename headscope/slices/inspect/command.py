@@ -1,0 +1,69 @@
+"""`headscope inspect MODEL`."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from headscope.shared.report.status import exit_status
+from headscope.shell.arguments import (
+    FailOnMissing,
+    Json,
+    Model,
+    OutputFile,
+    Quiet,
+    details_option,
+    format_option,
+)
+from headscope.shell.options.checkpoint import CheckpointInspection, CheckpointOptions
+from headscope.shell.output import write_screen, write_text
+from headscope.shell.parameters import given_words
+from headscope.shell.progress import telling_progress
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+@dataclass(frozen=True)
+class InspectOutput:
+    """Format and file of an examination."""
+
+    format: Annotated[Literal["text", "json", "markdown"], format_option("text (default), json or markdown.")] = "text"
+    json: Json = False
+    output: OutputFile = None
+    quiet: Quiet = False
+
+    @property
+    def kind(self) -> str:
+        """Requested format."""
+        return "json" if self.json else self.format
+
+
+def inspect_command(
+    model: Model,
+    options: CheckpointInspection,
+    output: InspectOutput,
+    details: Annotated[
+        bool, details_option("everything: each weight, the loss, parameter counts, unused tensors, findings in full.")
+    ] = False,
+    exit_code: FailOnMissing = False,
+) -> int:
+    """Show a classifier's head: operations, shapes, weights, pooling and labels."""
+    with telling_progress(output.quiet) as tell:
+        from headscope.slices.inspect.run import inspect
+
+        report = inspect(model, progress=tell, **options)
+    from headscope.core.words.document import json_text
+    from headscope.shared.report.documents import inspect_document, inspect_markdown
+    from headscope.slices.inspect.screen import inspect_screen, inspect_verdict
+
+    def screen() -> "RenderableType":
+        words = given_words([model], options, CheckpointOptions)
+        return inspect_verdict(report) if output.quiet else inspect_screen(report, details=details, words=words)
+
+    match output.kind:
+        case "text":
+            write_screen(output.output, screen(), quiet=output.quiet)
+        case "json":
+            write_text(output.output, json_text(inspect_document(report)), quiet=output.quiet)
+        case _:
+            write_text(output.output, inspect_markdown(report), quiet=output.quiet)
+    return exit_status(report, fail_on_missing=exit_code)

@@ -1,0 +1,1 @@
+"""`verify`: a model in memory, a save or a server beside the checkpoint."""

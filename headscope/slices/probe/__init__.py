@@ -1,0 +1,1 @@
+"""`probe` and `code`: hidden states and heads fitted on them."""

@@ -1,0 +1,94 @@
+"""`headscope probe MODEL --data FILE`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from headscope.checks.options import LabeledOptions
+from headscope.errors import ExitCode, UsageError
+from headscope.shell.arguments import OUTPUT, Output, details_option, model_argument
+from headscope.shell.options.option import Option
+from headscope.shell.output import write_report, write_text
+from headscope.shell.progress import telling_progress
+from headscope.slices.probe.options import ProbeOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from os import PathLike
+
+    from headscope.slices.probe.facts.result import ProbeResult
+
+_OTHER_PICTURES = ("png", "pdf", "jpg", "jpeg", "gif", "webp", "eps", "ps")
+
+
+def probe_command(  # noqa: PLR0917  Typer passes them by name
+    model: Annotated[str, model_argument("or weight file")],
+    labeled: LabeledOptions,
+    options: ProbeOptions,
+    output: Output,
+    details: Annotated[
+        bool,
+        details_option("everything: every vector, the curve over the layers, rows that may be labeled wrongly."),
+    ] = False,
+    code: Annotated[bool, Option("Write a Python module with a classifier on the best vector.", panel=OUTPUT)] = False,
+) -> int:
+    """Score every vector that a classifier could read on labeled texts, and name the best."""
+    data, label_column = _read_labeled(labeled, options)
+    drawing = _picture_format_of(output.output)
+    # stdout or FILE takes one form of the answer, so two are a contradiction.
+    kinds = [
+        kind
+        for kind, is_asked in (("--code", code), ("JSON", output.is_json), (f"-o {output.output}", drawing))
+        if is_asked
+    ]
+    if len(kinds) > 1:
+        raise UsageError(f"{kinds[0]} and {kinds[1]} are different formats", "leave one of them out")
+    with telling_progress(output.quiet) as tell:
+        from headscope.slices.probe.run import probe
+
+        result = probe(model, data=data, label_column=label_column, progress=tell, **options)
+    _write_result(result, output, code=code, drawing=drawing, details=details)
+    if result.written is not None and result.written.failure:
+        return ExitCode.FINDINGS
+    return ExitCode.UNDETERMINED if result.not_determined else ExitCode.OK
+
+
+def _read_labeled(labeled: LabeledOptions, options: ProbeOptions) -> "tuple[str | PathLike[str], str | Iterable[str]]":
+    """Gives the file and the column of the labels. Raises UsageError without them, or the column of the inputs."""
+    inputs = [options.get(name) for name in ("text_column", "image_column", "audio_column")]
+    for name, value in (
+        ("--data FILE", labeled.get("data")),
+        ("--text-column COLUMN", any(inputs)),
+        ("--label-column COLUMN", labeled.get("label_column")),
+    ):
+        if not value:
+            raise UsageError(f"{name.split()[0]} is missing: probe scores vectors on labeled data", f"add {name}")
+    return labeled["data"] or "", labeled["label_column"] or ()
+
+
+def _picture_format_of(path: Path | None) -> str:
+    """Gives the picture format for the suffix of a file, "" for text. Raises UsageError for other pictures."""
+    suffix = path.suffix.lower().removeprefix(".") if path is not None else ""
+    if suffix in _OTHER_PICTURES:
+        raise UsageError(f"-o {path}: probe draws .svg and .html", "give the file one of these endings")
+    return {"svg": "svg", "html": "html", "htm": "html"}.get(suffix, "")
+
+
+def _write_result(result: "ProbeResult", output: Output, *, code: bool, drawing: str, details: bool) -> None:
+    """Writes the answer as text, JSON, a module, or a picture in the format `drawing`."""
+    if code:
+        from headscope.slices.probe.screen.code import probe_code
+
+        write_text(output.output, probe_code(result), quiet=output.quiet)
+        return
+    if drawing:
+        from headscope.slices.probe.screen.picture import probe_picture
+
+        write_text(output.output, probe_picture(result, drawing), quiet=output.quiet)
+        return
+    from headscope.slices.probe.screen.screen import probe_document, probe_screen, probe_verdict
+
+    write_report(
+        output,
+        lambda: probe_verdict(result) if output.quiet else probe_screen(result, details=details),
+        lambda: probe_document(result),
+    )

@@ -1,0 +1,1 @@
+"""Labeled texts, images and sounds for a probe."""

@@ -1,0 +1,1 @@
+"""Hidden states, computed once and kept."""

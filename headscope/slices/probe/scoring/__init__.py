@@ -1,0 +1,1 @@
+"""Fitted heads: scores, intervals, comparisons."""

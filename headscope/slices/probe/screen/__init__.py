@@ -1,0 +1,1 @@
+"""What `probe` shows, and code that it writes."""

@@ -1,0 +1,1 @@
+"""`repair`: a state of training made into a checkpoint."""

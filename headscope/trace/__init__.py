@@ -1,7 +1,0 @@
-"""From a skeleton to the head path: runs the real forward shape-only and reads the graph."""
-
-from headscope.trace.head import TracedHead, trace_called, trace_head
-from headscope.trace.replay.picks import TokenNames
-from headscope.trace.replay.replay import HeadProgram
-
-__all__ = ["HeadProgram", "TokenNames", "TracedHead", "trace_called", "trace_head"]

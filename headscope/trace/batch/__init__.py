@@ -1,1 +1,0 @@
-"""Inputs on which a forward is recorded."""

@@ -1,1 +1,0 @@
-"""Ways in which the token axis disappears."""

@@ -1,1 +1,0 @@
-"""Proofs of what is claimed: by gradients, by other inputs, in a second run."""

@@ -1,1 +1,0 @@
-"""Runs of a forward, recorded operation by operation."""

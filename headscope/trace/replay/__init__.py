@@ -1,1 +1,0 @@
-"""Runs of a recorded head on other numbers."""

@@ -1,1 +1,0 @@
-"""Operations between the hidden states and the scores."""

@@ -1,1 +1,0 @@
-"""Libraries that are used only where they are installed."""
