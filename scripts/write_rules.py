@@ -10,7 +10,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from generated import write_or_compare
 
 from headscope.facts import Profile
-from headscope.shared.topics import Topic, severities_for, severity_words, topics
+from headscope.shared.topics import Topic, topics
+from headscope.slices.lookup.explained_screen import severities_for, severity_words
 
 _CODE = re.compile(r"(^```.*?^```$|`[^`\n]+`)", re.DOTALL | re.MULTILINE)
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "rules.md"

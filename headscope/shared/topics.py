@@ -8,16 +8,6 @@ from functools import cache
 from importlib import resources
 from math import log
 
-from rich.console import Group, RenderableType
-from rich.text import Text
-
-from headscope.core.facts import Profile, Severity
-from headscope.core.facts.counting import few_of
-from headscope.core.facts.plain import to_dict
-from headscope.core.facts.verdict import Severities, severities_of
-from headscope.core.words.console import SEVERITY, STRONG
-from headscope.core.words.document import Document, opening
-from headscope.core.words.lines import Paragraph
 from headscope.errors import UsageError
 
 GROUPS = {
@@ -28,14 +18,12 @@ GROUPS = {
     "words": "Words on the screens",
 }
 """The files of topics, and what they are called."""
-_COLUMNS = "  what a rule finds for training, then for inference: E error, W warning, N note"
 _NEAR = 3
 _ALIKE, _SOMEWHAT_ALIKE = 0.75, 0.65
 _MOST_WORDS = 0.6
 """A topic with fewer of a question's words, by weight, is probably about something else."""
 _WORD = re.compile(r"[a-z0-9]+")
 _HEADING = re.compile(r"^## (?P<names>[^:\n]+): (?P<title>.+)$", re.MULTILINE)
-_MARK = re.compile(r"\*\*(?P<bold>.+?)\*\*|`(?P<code>.+?)`")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +35,6 @@ class Topic:
     names: tuple[str, ...]
     title: str
     text: str
-
-    @property
-    def severities(self) -> Severities | None:
-        """Severities that a rule may find; None for a topic that is not a rule."""
-        return severities_of(self.id) if self.group == "rules" else None
 
 
 @cache
@@ -176,112 +159,3 @@ def _words_by_topic() -> dict[str, frozenset[str]]:
 def _plain_spelling(name: str) -> str:
     """Writes a name in one spelling: lower case, single spaces, without a colon at the end."""
     return " ".join(re.split(r"[\s_-]+", name.strip().rstrip(":").lower()))
-
-
-def topic_screen(topic: Topic) -> RenderableType:
-    """Renders a topic."""
-    also = f" ({few_of(topic.names)})" if topic.names else ""
-    heading = Paragraph(Text(f"{topic.id}{also}: {topic.title}", STRONG))
-    before, serving = (severity_words(severities_for(topic, profile)) for profile in Profile)
-    finds = f"Severity: {before}" if before == serving else f"Severity: training {before}; inference {serving}"
-    return Group(heading, *([Paragraph(Text(finds))] if topic.severities else []), Text(), *_render_blocks(topic.text))
-
-
-def severity_words(found: Sequence[Severity]) -> str:
-    """Writes severities in words."""
-    return " or ".join(found) or "nothing"
-
-
-def _render_blocks(text: str) -> Iterator[RenderableType]:
-    """Renders paragraphs wrapped to the width, and code as it is."""
-    for number, block in enumerate(_split_blocks(text)):
-        if number:
-            yield Text()
-        if block.startswith("```"):
-            # Code will be copied: a line is whole even if it is wider than the screen.
-            lines = (Text(f"    {line}", "cyan", no_wrap=True, overflow="ignore") for line in block.splitlines()[1:-1])
-            yield from map(Paragraph, lines)
-        else:
-            yield Paragraph(_style_marks(block))
-
-
-def _split_blocks(text: str) -> list[str]:
-    """Splits at empty lines, but not inside fenced code."""
-    parts = re.split(r"(^```.*?^```)", text, flags=re.MULTILINE | re.DOTALL)
-    blocks: list[str] = []
-    for part in parts:
-        blocks += [part] if part.startswith("```") else re.split(r"\n\s*\n", part)
-    return [block.strip("\n") for block in blocks if block.strip()]
-
-
-def _style_marks(block: str) -> Text:
-    line = " ".join(block.split())
-    text, at = Text(), 0
-    for mark in _MARK.finditer(line):
-        text.append(line[at : mark.start()])
-        text.append(mark["bold"] or mark["code"], STRONG if mark["bold"] else "cyan")
-        at = mark.end()
-    return text.append(line[at:])
-
-
-def several_screen(found: Sequence[Topic]) -> RenderableType:
-    """Renders topics one below the other."""
-    parts: list[RenderableType] = []
-    for topic in found:
-        parts += [topic_screen(topic), Text()]
-    return Group(*parts[:-1])
-
-
-def topics_screen() -> RenderableType:
-    """Renders the list of topics, group by group."""
-    parts: list[RenderableType] = []
-    for group, name in GROUPS.items():
-        own = [topic for topic in topics() if topic.group == group]
-        parts += [Paragraph(Text(name, STRONG))]
-        parts += [Paragraph(Text(_COLUMNS))] if group == "rules" else []
-        width = max(len(_topic_label(topic)) for topic in own) + 4
-        parts += [Paragraph(Text(topic.title), Text("  ") + _topic_label(topic), width) for topic in own]
-        parts += [Text()]
-    return Group(*parts[:-1])
-
-
-def _topic_label(topic: Topic) -> Text:
-    """Writes the id of a topic, for a rule with a column of severities for each profile."""
-    label = Text(topic.id)
-    for profile in Profile if topic.severities is not None else ():
-        found = severities_for(topic, profile)
-        label.append("  ")
-        for severity in Severity:
-            is_found = severity in found
-            label.append(severity[0].upper() if is_found else ".", SEVERITY[severity] if is_found else "")
-    return label
-
-
-def severities_for(topic: Topic, profile: Profile) -> Sequence[Severity]:
-    """Gives the severities that a rule may find for a profile; nothing for other topics."""
-    return topic.severities.of(profile) if topic.severities is not None else ()
-
-
-def topic_document(topic: Topic) -> Document:
-    """Builds the document of `explain TOPIC`."""
-    return {
-        **opening("explain"),
-        "topic": topic.id,
-        "names": list(topic.names),
-        "group": topic.group,
-        "title": topic.title,
-        "severities": None if topic.severities is None else to_dict(topic.severities),
-        "text": topic.text,
-    }
-
-
-def several_document(found: Sequence[Topic], without: str = "") -> Document:
-    """Builds the document of `explain TOPIC TOPIC ...`, without the field `without`."""
-    left = {*opening(""), without}
-    topics_of = [{name: value for name, value in topic_document(topic).items() if name not in left} for topic in found]
-    return {**opening("explain"), "topics": topics_of}
-
-
-def topics_document() -> Document:
-    """Builds the document of `explain` without a topic."""
-    return several_document(topics(), without="text")

@@ -23,9 +23,10 @@ from headscope.core.words.console import plain_text
 from headscope.errors import UsageError
 from headscope.facts import ParameterStatus, PoolingKind, Profile, Severity, Task
 from headscope.shared.loaded.facts import TensorStatus
-from headscope.shared.topics import GROUPS, Topic, find_topics, topic_screen, topics
+from headscope.shared.topics import GROUPS, Topic, find_topics, topics
 from headscope.shell import main
 from headscope.shell.app import build_application
+from headscope.slices.lookup.explained_screen import topic_screen
 from scripts.write_rules import rules_page
 
 ROOT = Path(__file__).parents[2]

@@ -22,7 +22,7 @@ def _warning_at_inference(subject: Subject) -> Severity:
     return severity_at(subject, training=Severity.NOTE, inference=Severity.WARNING)
 
 
-@rule("HS901", "engine-other-head", "The engine runs another head", needs=("engine",))
+@rule("HS901", "engine-other-head", "The engine runs another head", needs=("engine",), finds="W|E")
 def engine_other_head(this: Rule, subject: Subject) -> Findings:
     """Another position, activation or layer than in Transformers, without an error."""
     engine = _engine_of(subject)
@@ -37,7 +37,13 @@ def engine_other_head(this: Rule, subject: Subject) -> Findings:
         )
 
 
-@rule("HS902", "engine-other-function", "The engine applies another function to the scores", needs=("engine",))
+@rule(
+    "HS902",
+    "engine-other-function",
+    "The engine applies another function to the scores",
+    needs=("engine",),
+    finds="N|W",
+)
 def engine_other_function(this: Rule, subject: Subject) -> Findings:
     """Softmax where the loss takes sigmoid, raw logits where users expect probabilities."""
     engine = _engine_of(subject)
@@ -53,7 +59,7 @@ def engine_other_function(this: Rule, subject: Subject) -> Findings:
         )
 
 
-@rule("HS903", "engine-no-scores", "The engine gives no scores", needs=("engine",))
+@rule("HS903", "engine-no-scores", "The engine gives no scores", needs=("engine",), finds="W|E")
 def engine_no_scores(this: Rule, subject: Subject) -> Findings:
     """An engine that refuses the checkpoint, or has no head for its class."""
     engine = _engine_of(subject)
@@ -65,7 +71,7 @@ def engine_no_scores(this: Rule, subject: Subject) -> Findings:
         )
 
 
-@rule("HS904", "engine-reads-padding", "The engine reads the padding token", needs=("engine",))
+@rule("HS904", "engine-reads-padding", "The engine reads the padding token", needs=("engine",), finds="N|W")
 def engine_reads_padding(this: Rule, subject: Subject) -> Findings:
     """An engine that pools the last token of a text even if it is the padding token, which Transformers skips."""
     engine = _engine_of(subject)
@@ -78,7 +84,7 @@ def engine_reads_padding(this: Rule, subject: Subject) -> Findings:
         )
 
 
-@rule("HS905", "engine-precision", "The engine computes in half precision by default", needs=("engine",))
+@rule("HS905", "engine-precision", "The engine computes in half precision by default", needs=("engine",), finds="N|W")
 def engine_precision(this: Rule, subject: Subject) -> Findings:
     """A float32 checkpoint that the engine converts to half precision unless its settings say otherwise."""
     engine = _engine_of(subject)

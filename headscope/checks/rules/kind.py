@@ -24,7 +24,7 @@ _GIVEN = (ParameterStatus.LOADED, ParameterStatus.CHANGED)
 _NO_FLOAT = ("int8", "uint8", "int4", "float8_e4m3fn", "float8_e5m2")
 
 
-@rule("HS401", "wrong-kind", "The checkpoint is not a classifier")
+@rule("HS401", "wrong-kind", "The checkpoint is not a classifier", finds="N|EWN")
 def wrong_kind(this: Rule, subject: Subject) -> Findings:
     """A language model, a base model, a sentence embedder, or a classifier for another task."""
     yield from _find_other_task(this, subject)
@@ -83,7 +83,7 @@ def _find_other_task(this: Rule, subject: Subject) -> Findings:
     )
 
 
-@rule("HS113", "own-class", "The saved class is not one of Transformers")
+@rule("HS113", "own-class", "The saved class is not one of Transformers", finds="N|")
 def own_class(this: Rule, subject: Subject) -> Findings:
     """A class in `architectures` that Transformers lacks: what it computes is known from its code alone."""
     model = subject.report.model
@@ -100,7 +100,7 @@ def own_class(this: Rule, subject: Subject) -> Findings:
     yield this.find(Severity.NOTE, f"{what}.", HOW_TO_GIVE_CODE)
 
 
-@rule("HS402", "head-dtype", "The head's dtype is unsuitable for training")
+@rule("HS402", "head-dtype", "The head's dtype is unsuitable for training", finds="EW|W")
 def head_dtype(this: Rule, subject: Subject) -> Findings:
     """Weights of the head in half precision (training) or in no floating point that a layer computes in."""
     live = live_parameters(subject)
@@ -123,7 +123,7 @@ def head_dtype(this: Rule, subject: Subject) -> Findings:
         )
 
 
-@rule("HS403", "remote-code", "The checkpoint brings its own code")
+@rule("HS403", "remote-code", "The checkpoint brings its own code", finds="W|W")
 def remote_code(this: Rule, subject: Subject) -> Findings:
     """auto_map in the configuration: loading with trust_remote_code runs code from the repository."""
     if subject.config.has_auto_map:
@@ -147,7 +147,7 @@ def module_broken(this: Rule, subject: Subject) -> Findings:
             )
 
 
-@rule("HS406", "other-head", "Transformers does not load the head in this checkpoint")
+@rule("HS406", "other-head", "Transformers does not load the head in this checkpoint", finds="N|W")
 def other_head(this: Rule, subject: Subject) -> Findings:
     """A head of another library beside the model (TRL's value head, a head of adapters) that the class leaves out."""
     checkpoint = subject.report.checkpoint
@@ -184,7 +184,7 @@ def decision_files(this: Rule, subject: Subject) -> Findings:
         )
 
 
-@rule("HS404", "head-quantized", "The head is quantized")
+@rule("HS404", "head-quantized", "The head is quantized", finds="E|W")
 def head_quantized(this: Rule, subject: Subject) -> Findings:
     """A head that is packed in few bits, or that would be when it is made."""
     facts = subject.report.model.quantization
@@ -244,7 +244,7 @@ for kind, (name, title) in _TITLES.items():
     rule(STATE_RULES[kind], name, title)(_report_states)
 
 
-@rule("HS108", "pickled-weights", "The weights are a pickle")
+@rule("HS108", "pickled-weights", "The weights are a pickle", finds="W|W")
 def pickled_weights(this: Rule, subject: Subject) -> Findings:
     """Weights in PyTorch's own format, which is a program."""
     if subject.report.checkpoint.format is WeightsFormat.TORCH:
@@ -295,7 +295,7 @@ def adapter_without_head(this: Rule, subject: Subject) -> Findings:
 _LISTED = 3
 
 
-@rule("HS109", "adapter-misfit", "The adapter does not fit")
+@rule("HS109", "adapter-misfit", "The adapter does not fit", finds="EW|EW")
 def adapter_misfit(this: Rule, subject: Subject) -> Findings:
     """Settings or tensors of an adapter that contradict its configuration or the base model, or need another load."""
     adapter = subject.report.adapter

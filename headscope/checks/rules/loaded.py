@@ -111,7 +111,13 @@ def _base_differs(this: Rule, loaded: LoadedModel) -> Findings:
         )
 
 
-@rule("HS706", "loaded-base-random", "Loaded tensors outside the head are not in the checkpoint", command="verify")
+@rule(
+    "HS706",
+    "loaded-base-random",
+    "Loaded tensors outside the head are not in the checkpoint",
+    command="verify",
+    finds="EW|EW",
+)
 def _base_random(this: Rule, loaded: LoadedModel) -> Findings:
     """A tensor outside the head has no counterpart in the checkpoint."""
     found = list(loaded.of(TensorStatus.RANDOM, head=False))

@@ -1,7 +1,7 @@
 """What a rule is: one function from a subject to findings, with a stable id."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from headscope.checks.facts import Subject
@@ -10,10 +10,21 @@ from headscope.core.facts.counting import few_of
 from headscope.core.facts.heads.head import classifier_weight
 from headscope.core.facts.heads.tasks import WITHOUT_CLASSES
 from headscope.core.facts.stored.weights import stored_classes
-from headscope.core.facts.verdict import Severities, severities_of
 
 Findings = Iterable[Finding]
 Judge = Callable[["Rule", Any], Findings]
+
+
+@dataclass(frozen=True, slots=True)
+class Severities:
+    """The severities of a rule's findings by profile, the gravest first; none where the rule finds nothing."""
+
+    training: tuple[Severity, ...]
+    inference: tuple[Severity, ...]
+
+    def of(self, profile: Profile) -> tuple[Severity, ...]:
+        """Gives the severities for a profile."""
+        return self.training if profile is Profile.TRAINING else self.inference
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +41,16 @@ class Rule:
     needs: tuple[str, ...]
     judge: Judge
     command: str = "check"
-
-    @property
-    def severities(self) -> Severities:
-        """Severities of its possible findings, for each profile."""
-        return severities_of(self.id)
+    severities: Severities = field(kw_only=True)
+    """Severities of its possible findings, for each profile."""
 
     def find(
         self, severity: Severity, message: str, remedy: str, parameters: Iterable[str] = (), code: str = ""
     ) -> Finding:
         """Makes a finding; `code` does what the remedy says. Raises ValueError for a severity that is not declared."""
-        # Docs and help list the severities of each rule from that table, and a gap's gravity comes from it.
+        # Docs and help list the declared severities, and a gap's gravity comes from them.
         if severity not in {*self.severities.training, *self.severities.inference}:
-            raise ValueError(f"{self.id} finds a severity that facts/results/check.py doesn't list: {severity}")
+            raise ValueError(f"{self.id} finds a severity that isn't declared with it: {severity}")
         page = f"docs/rules.md#{self.id.lower()}"
         return Finding(self.id, severity, self.title, message, remedy, tuple(parameters), page, code)
 
@@ -67,12 +75,22 @@ class NotApplicable(Exception):
 
 
 RULES: dict[str, Rule] = {}
+_BY_LETTER = {severity[0].upper(): severity for severity in Severity}
 
 
 def rule(
-    identifier: str, name: str, title: str, *, needs: tuple[str, ...] = (), command: str = "check"
+    identifier: str,
+    name: str,
+    title: str,
+    *,
+    finds: str = "E|E",
+    needs: tuple[str, ...] = (),
+    command: str = "check",
 ) -> Callable[[Judge], Judge]:
     """Enters a function into the rules under a stable id.
+
+    `finds` lists the severities of its findings (error, warning, note: E, W, N) for training | inference, the gravest
+    first.
 
     The function raises NotKnown if it can't decide, and NotApplicable if there is nothing to look at. Raises ValueError
     for an ID that is taken.
@@ -81,7 +99,9 @@ def rule(
     def enter(judge: Judge) -> Judge:
         if identifier in RULES:
             raise ValueError(f"two rules have the id {identifier}")
-        RULES[identifier] = Rule(identifier, name, title, needs, judge, command)
+        before, _, serving = finds.partition("|")
+        severities = Severities(*(tuple(_BY_LETTER[letter] for letter in found) for found in (before, serving)))
+        RULES[identifier] = Rule(identifier, name, title, needs, judge, command, severities=severities)
         return judge
 
     return enter

@@ -50,7 +50,7 @@ def _head_renamed(this: Rule, saved: SavedModel) -> Findings:
         )
 
 
-@rule("HS713", "saved-head-differs", "The save holds another head than the live model", command=COMMAND)
+@rule("HS713", "saved-head-differs", "The save holds another head than the live model", command=COMMAND, finds="EW|EW")
 def _head_differs(this: Rule, saved: SavedModel) -> Findings:
     """A tensor of the head with other numbers in the save, which was made earlier, or of another model."""
     found = list(saved.of(TensorStatus.DIFFERENT, head=True))
@@ -93,7 +93,7 @@ def _adapter_without_head(this: Rule, saved: SavedModel) -> Findings:
         )
 
 
-@rule("HS715", "saved-labels-missing", "The save lost the names of the classes", command=COMMAND)
+@rule("HS715", "saved-labels-missing", "The save lost the names of the classes", command=COMMAND, finds="EN|EN")
 def _labels_missing(this: Rule, saved: SavedModel) -> Findings:
     """Class names of the live configuration that the saved config.json lacks, or that are others there."""
     if not saved.labels or saved.is_adapter or saved.saved_labels == saved.labels:
@@ -115,7 +115,7 @@ def _labels_missing(this: Rule, saved: SavedModel) -> Findings:
     )
 
 
-@rule("HS716", "saved-head-dtype", "The save holds another dtype", command=COMMAND)
+@rule("HS716", "saved-head-dtype", "The save holds another dtype", command=COMMAND, finds="W|W")
 def _other_dtype(this: Rule, saved: SavedModel) -> Findings:
     """A tensor is stored in another dtype than the live model has it in."""
     found = list(saved.of(TensorStatus.CAST))
@@ -150,7 +150,9 @@ def _save_incomplete(this: Rule, saved: SavedModel) -> Findings:
         )
 
 
-@rule("HS719", "saved-base-differs", "The save does not hold the model outside the head", command=COMMAND)
+@rule(
+    "HS719", "saved-base-differs", "The save does not hold the model outside the head", command=COMMAND, finds="EW|EW"
+)
 def _base_differs(this: Rule, saved: SavedModel) -> Findings:
     """A tensor outside the head is not in the save, or has other numbers there."""
     lost = list(saved.of(TensorStatus.RANDOM, head=False))
@@ -241,7 +243,7 @@ def _load_random(this: Rule, saved: SavedModel) -> Findings:
         )
 
 
-@rule("HS718", "head-did-not-train", "Training left the head as it was", command=COMMAND)
+@rule("HS718", "head-did-not-train", "Training left the head as it was", command=COMMAND, finds="EW|EW")
 def _did_not_move(this: Rule, saved: SavedModel) -> Findings:
     """A tensor of the head has the numbers that it had when training started.
 

@@ -67,7 +67,7 @@ def padding_side(this: Rule, subject: Subject) -> Findings:
         )
 
 
-@rule("HS304", "pad-is-eos", "The pad token is the end-of-text token")
+@rule("HS304", "pad-is-eos", "The pad token is the end-of-text token", finds="EN|EN")
 def pad_is_eos(this: Rule, subject: Subject) -> Findings:
     """Padding that looks like the end of a text, for a head that looks for either."""
     kind = _position_kind(subject)
@@ -102,7 +102,7 @@ def _has_usable_pad(subject: Subject) -> bool:
     return pad is not None and (size is None or 0 <= pad < size)
 
 
-@rule("HS305", "padding-changes-scores", "Padding changes the scores")
+@rule("HS305", "padding-changes-scores", "Padding changes the scores", finds="W|W")
 def padding_changes_scores(this: Rule, subject: Subject) -> Findings:
     """Scores of one text that differ between alone and padded to a batch, measured on a small random model."""
     verification = head_of(subject).verification
@@ -128,7 +128,13 @@ def _describe_token_id(token: TokenId) -> str:
     return f"{token.id} ({token.file})" if token.file else f"{token.id} (not in its vocabulary, so appended to it)"
 
 
-@rule("HS306", "token-ids", "The tokenizer has another id for a special token", needs=("tokenizer", "token ids"))
+@rule(
+    "HS306",
+    "token-ids",
+    "The tokenizer has another id for a special token",
+    needs=("tokenizer", "token ids"),
+    finds="EWN|EWN",
+)
 def token_ids(this: Rule, subject: Subject) -> Findings:
     """A special token whose id in the configuration isn't the tokenizer's, with what that does to the scores."""
     facts = subject.tokenizer
@@ -170,6 +176,7 @@ _CONSEQUENCE = {
     "tokens-beyond-embedding",
     "The tokenizer has ids that the model has no vector for",
     needs=("tokenizer", "token ids"),
+    finds="EW|EW",
 )
 def tokens_beyond_embedding(this: Rule, subject: Subject) -> Findings:
     """Ids of the tokenizer at or beyond the rows of the word embeddings: a text with one raises an IndexError."""
@@ -218,7 +225,7 @@ _OF_PADDING = ("pad_token", "padding_side")
 """What tokenizer.json keeps of the last padded batch, until padding is switched off."""
 
 
-@rule("HS309", "tokenizer-files", "The tokenizer's files differ", needs=("tokenizer",))
+@rule("HS309", "tokenizer-files", "The tokenizer's files differ", needs=("tokenizer",), finds="N|N")
 def tokenizer_files(this: Rule, subject: Subject) -> Findings:
     """A fact that two files of the tokenizer hold differently: programs differ in the one that they read."""
     for item in subject.tokenizer.contradictions if subject.tokenizer else ():

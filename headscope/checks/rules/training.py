@@ -7,7 +7,7 @@ from headscope.core.facts.counting import few_of, verb
 from headscope.core.facts.stored.weights import NEW_AT_LOAD
 
 
-@rule("HS601", "head-frozen", "Weights of the head are frozen")
+@rule("HS601", "head-frozen", "Weights of the head are frozen", finds="EN|")
 def head_frozen(this: Rule, subject: Subject) -> Findings:
     """requires_grad is off for weights that the scores depend on."""
     live, last = subject.live, classifier_of(subject)
@@ -26,7 +26,7 @@ def head_frozen(this: Rule, subject: Subject) -> Findings:
     )
 
 
-@rule("HS602", "head-not-optimized", "Weights of the head are not in the optimizer")
+@rule("HS602", "head-not-optimized", "Weights of the head are not in the optimizer", finds="E|")
 def head_not_optimized(this: Rule, subject: Subject) -> Findings:
     """Trainable weights of the head that no parameter group of the optimizer holds."""
     live = subject.live

@@ -41,7 +41,7 @@ def _inputs_in_words(trial: RunTrial, count: int, one: str, many: str) -> str:
     return f"{count} of {counted(total, trial.noun)} {verb(count, one, many)}"
 
 
-@rule("HS521", "run-raises", "Calling the model raises an error", needs=("run",))
+@rule("HS521", "run-raises", "Calling the model raises an error", needs=("run",), finds="EW|EW")
 def run_raises(this: Rule, subject: Subject) -> Findings:
     """An error on ordinary inputs, in a padded batch, or in Transformers' pipeline."""
     trial = _run_of(subject)
@@ -130,7 +130,7 @@ def run_not_finite(this: Rule, subject: Subject) -> Findings:
         )
 
 
-@rule("HS523", "run-all-alike", "All inputs get the same scores", needs=("run",))
+@rule("HS523", "run-all-alike", "All inputs get the same scores", needs=("run",), finds="W|E")
 def run_all_alike(this: Rule, subject: Subject) -> Findings:
     """Scores that no input changes by more than rounding."""
     trial = _run_of(subject)
@@ -157,7 +157,7 @@ _REMEDY_OF_ALIKE = (
 )
 
 
-@rule("HS524", "run-ignores-middle", "The scores ignore most of the input", needs=("run",))
+@rule("HS524", "run-ignores-middle", "The scores ignore most of the input", needs=("run",), finds="W|EW")
 def run_ignores_middle(this: Rule, subject: Subject) -> Findings:
     """Scores that stay when all tokens between the first and the last are replaced; images that are almost empty."""
     trial = _run_of(subject)
@@ -184,7 +184,7 @@ def run_ignores_middle(this: Rule, subject: Subject) -> Findings:
 _REMEDY_OF_MIDDLE = "Compare weights and configuration with those of the training: embeddings, attention, masks."
 
 
-@rule("HS525", "run-batch-differs", "An input has other scores in a batch than alone", needs=("run",))
+@rule("HS525", "run-batch-differs", "An input has other scores in a batch than alone", needs=("run",), finds="EW|EW")
 def run_batch_differs(this: Rule, subject: Subject) -> Findings:
     """Padding that changes scores, by more than rounding explains."""
     trial = _run_of(subject)
@@ -224,7 +224,7 @@ _CURES = {
 """What makes a batch equal, and how to do it."""
 
 
-@rule("HS526", "run-not-repeatable", "Two calls with the same input differ", needs=("run",))
+@rule("HS526", "run-not-repeatable", "Two calls with the same input differ", needs=("run",), finds="N|EW")
 def run_not_repeatable(this: Rule, subject: Subject) -> Findings:
     """Dropout that stays on, a model in train mode, or noise."""
     if _run_of(subject).in_train_mode and subject.profile is Profile.INFERENCE:
@@ -254,7 +254,7 @@ def run_unknown_tokens(this: Rule, subject: Subject) -> Findings:
         )
 
 
-@rule("HS528", "run-length-fails", "Long texts raise an error", needs=("run",))
+@rule("HS528", "run-length-fails", "Long texts raise an error", needs=("run",), finds="EW|EW")
 def run_length_fails(this: Rule, subject: Subject) -> Findings:
     """A text as long as the tokenizer allows, on which the model fails."""
     trial = _run_of(subject)
@@ -275,7 +275,7 @@ def run_length_fails(this: Rule, subject: Subject) -> Findings:
         )
 
 
-@rule("HS529", "run-without-cls", "The head reads [CLS], and the tokenizer adds none", needs=("run",))
+@rule("HS529", "run-without-cls", "The head reads [CLS], and the tokenizer adds none", needs=("run",), finds="W|E")
 def run_without_cls(this: Rule, subject: Subject) -> Findings:
     """A head on the first token, and texts that don't begin with the tokenizer's own token for it."""
     head = head_of(subject)

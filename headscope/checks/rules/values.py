@@ -11,7 +11,7 @@ from headscope.core.source.health.judging import DECISIVE
 _STORED = (ParameterStatus.LOADED, ParameterStatus.TIED)
 
 
-@rule("HS501", "values-broken", "Weights of the head are broken", needs=("values",))
+@rule("HS501", "values-broken", "Weights of the head are broken", needs=("values",), finds="EW|EW")
 def values_broken(this: Rule, subject: Subject) -> Findings:
     """Numbers of the head with which it can't answer: read whole, as the loader gives them, and tried."""
     if subject.values is None:  # for the type checker: the rule needs them
@@ -93,7 +93,7 @@ def _zero_classifier(values: tuple[TensorValues, ...], trial: HeadTrial, subject
     return f"{last.name} holds zeros only" if last is not None and is_zero else ""
 
 
-@rule("HS504", "base-values-broken", "Weights of the base model are broken", needs=("numbers",))
+@rule("HS504", "base-values-broken", "Weights of the base model are broken", needs=("numbers",), finds="EW|E")
 def base_values_broken(this: Rule, subject: Subject) -> Findings:
     """NaN or infinity outside the head, or tensors of zeros through which no input reaches the scores."""
     numbers = subject.numbers
@@ -143,7 +143,7 @@ def _effect_of_nan(subject: Subject) -> str:
     return f"no {subject.run.noun} that was tried reaches them, and others may, with scores that are not finite"
 
 
-@rule("HS502", "looks-untrained", "The classifier looks as if it was never trained", needs=("values",))
+@rule("HS502", "looks-untrained", "The classifier looks as if it was never trained", needs=("values",), finds="N|EW")
 def looks_untrained(this: Rule, subject: Subject) -> Findings:
     """A classifier that the checkpoint gives, and whose numbers are those of a fresh initialization."""
     health = subject.health

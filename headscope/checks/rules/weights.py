@@ -28,7 +28,7 @@ _NEW = (ParameterStatus.NEW, ParameterStatus.IGNORED)
 _LOST = (*_NEW, ParameterStatus.MISMATCHED)
 
 
-@rule("HS101", "base-weights-missing", "Weights of the base model are new", needs=("checkpoint",))
+@rule("HS101", "base-weights-missing", "Weights of the base model are new", needs=("checkpoint",), finds="EN|E")
 def base_weights_missing(this: Rule, subject: Subject) -> Findings:
     """Parameters outside the head that the scores depend on and that the checkpoint does not give."""
     head_of(subject)
@@ -106,7 +106,7 @@ def empty_placeholders(this: Rule, subject: Subject) -> Findings:
         )
 
 
-@rule("HS102", "head-new", "The head is newly initialized", needs=("origin",))
+@rule("HS102", "head-new", "The head is newly initialized", needs=("origin",), finds="WN|EW")
 def head_new(this: Rule, subject: Subject) -> Findings:
     """Every weight of the head that the scores depend on is new."""
     live = live_of(subject)
@@ -212,7 +212,7 @@ def _is_untouched(subject: Subject, lost: list[HeadParameter]) -> bool:
     return bool(biases) and all(item.zeros == item.count for item in biases)
 
 
-@rule("HS103", "head-partly-new", "A part of the head is newly initialized", needs=("checkpoint",))
+@rule("HS103", "head-partly-new", "A part of the head is newly initialized", needs=("checkpoint",), finds="WN|EW")
 def head_partly_new(this: Rule, subject: Subject) -> Findings:
     """Some weights of the head are the checkpoint's and some are new."""
     live = live_of(subject)
@@ -252,7 +252,7 @@ def _from_classifier_on(subject: Subject, last: HeadParameter) -> set[str]:
     return {name for stage in stages[own:] for name in stage.parameters}
 
 
-@rule("HS104", "head-mismatched", "Weights have another shape in the checkpoint", needs=("checkpoint",))
+@rule("HS104", "head-mismatched", "Weights have another shape in the checkpoint", needs=("checkpoint",), finds="EN|EN")
 def weights_mismatched(this: Rule, subject: Subject) -> Findings:
     """Every tensor that the checkpoint holds in another shape, except those that another rule reports."""
     shapes = {item.parameter: (item.checkpoint_shape, item.model_shape) for item in subject.report.weights.mismatched}
@@ -292,7 +292,7 @@ def _describe_shapes(shapes: Mapping[str, tuple[Sequence[int], Sequence[int]]]) 
     return ", ".join(f"{name} {list(stored)} -> {list(shape)}" for name, (stored, shape) in shapes.items())
 
 
-@rule("HS105", "unused-weights-new", "New weights that the scores do not depend on", needs=("checkpoint",))
+@rule("HS105", "unused-weights-new", "New weights that the scores do not depend on", needs=("checkpoint",), finds="N|N")
 def unused_weights_new(this: Rule, subject: Subject) -> Findings:
     """New parameters with no path to the scores: harmless."""
     beside = set(head_of(subject).not_live)
@@ -306,7 +306,13 @@ def unused_weights_new(this: Rule, subject: Subject) -> Findings:
         )
 
 
-@rule("HS106", "classifier-unused", "A trained classifier in the checkpoint is not loaded", needs=("checkpoint",))
+@rule(
+    "HS106",
+    "classifier-unused",
+    "A trained classifier in the checkpoint is not loaded",
+    needs=("checkpoint",),
+    finds="W|W",
+)
 def classifier_unused(this: Rule, subject: Subject) -> Findings:
     """A new classifier while an unused tensor of no known other head has its shape, or shards beside the file read."""
     shards, read = subject.report.checkpoint.unread, subject.report.checkpoint.files[:1]
@@ -360,7 +366,7 @@ def _layer_and_tensor(name: str) -> str:
     return ".".join(name.split(".")[-2:])
 
 
-@rule("HS110", "head-changed", "Weights differ from the checkpoint", needs=("checkpoint",))
+@rule("HS110", "head-changed", "Weights differ from the checkpoint", needs=("checkpoint",), finds="N|N")
 def weights_changed(this: Rule, subject: Subject) -> Findings:
     """Parameters of a model in memory that hold other numbers than the load gave them."""
     head = {item.name for item in head_of(subject).parameters if item.live}
@@ -381,7 +387,7 @@ def weights_changed(this: Rule, subject: Subject) -> Findings:
         )
 
 
-@rule("HS111", "base-dropped", "The model leaves out weights of the checkpoint")
+@rule("HS111", "base-dropped", "The model leaves out weights of the checkpoint", finds="W|E")
 def base_dropped(this: Rule, subject: Subject) -> Findings:
     """Tensors inside the base model that the checkpoint holds and the configured class has no place for."""
     for group in subject.report.weights.dropped:
@@ -398,7 +404,7 @@ def base_dropped(this: Rule, subject: Subject) -> Findings:
         )
 
 
-@rule("HS112", "unplaced-weights", "Weights of the checkpoint find no place")
+@rule("HS112", "unplaced-weights", "Weights of the checkpoint find no place", finds="W|E")
 def unplaced_weights(this: Rule, subject: Subject) -> Findings:
     """Tensors that no class of the family takes: neither a buffer nor a state of a training."""
     report = subject.report

@@ -40,7 +40,7 @@ def _find_topics_named(words: list[str]) -> "tuple[Topic, ...]":
 
 def explain_command(output: Pages, topic: TopicName = None) -> int:
     """Explain rules, poolings, operations, ideas, words on the screens or classes; without TOPIC, list them."""
-    from headscope.shared import topics as pages
+    from headscope.slices.lookup import explained_screen as pages
 
     if not topic:
         write_report(output, pages.topics_screen, pages.topics_document)

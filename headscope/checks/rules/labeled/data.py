@@ -57,7 +57,7 @@ def _labels_with_rows(items: Iterable[DataClass]) -> str:
     return list_of((f"{shortened(item.label)!r} ({counted(item.rows, 'row')})" for item in items), LISTED)
 
 
-@rule("HS001", "data-classes-unknown", "The data has classes that the model lacks", needs=_DATA)
+@rule("HS001", "data-classes-unknown", "The data has classes that the model lacks", needs=_DATA, finds="E|EW")
 def data_classes_unknown(this: Rule, subject: Subject) -> Findings:
     """Labels of the data that no class of the model means."""
     data, model = _comparable_data(subject), subject.report.model
@@ -85,7 +85,7 @@ def data_classes_unknown(this: Rule, subject: Subject) -> Findings:
         )
 
 
-@rule("HS002", "data-classes-absent", "The data lacks classes of the model", needs=_DATA)
+@rule("HS002", "data-classes-absent", "The data lacks classes of the model", needs=_DATA, finds="W|N")
 def data_classes_absent(this: Rule, subject: Subject) -> Findings:
     """Classes of the model without a row."""
     data, model = _comparable_data(subject), subject.report.model
@@ -145,7 +145,7 @@ def data_ids_out_of_range(this: Rule, subject: Subject) -> Findings:
     )
 
 
-@rule("HS004", "data-label-kind", "The labels don't fit the problem type", needs=_DATA)
+@rule("HS004", "data-label-kind", "The labels don't fit the problem type", needs=_DATA, finds="EW|EW")
 def data_label_kind(this: Rule, subject: Subject) -> Findings:
     """Numbers where classes are expected, one label where there are several, and the other way round."""
     misfit = misfit_of(given_data(subject), subject.report.model)
@@ -153,7 +153,7 @@ def data_label_kind(this: Rule, subject: Subject) -> Findings:
         yield this.find(Severity.WARNING if misfit.is_soft else Severity.ERROR, misfit.message, misfit.remedy)
 
 
-@rule("HS005", "data-names-differ", "Labels are spelled differently", needs=_DATA)
+@rule("HS005", "data-names-differ", "Labels are spelled differently", needs=_DATA, finds="W|W")
 def data_names_differ(this: Rule, subject: Subject) -> Findings:
     """Names of the data that are the model's except for case, spaces, punctuation, or a well-known other word."""
     data, model = _comparable_data(subject), subject.report.model
@@ -177,7 +177,7 @@ def data_names_differ(this: Rule, subject: Subject) -> Findings:
         )
 
 
-@rule("HS006", "data-order", "The data and the model number their classes differently", needs=_DATA)
+@rule("HS006", "data-order", "The data and the model number their classes differently", needs=_DATA, finds="EW|EW")
 def data_order(this: Rule, subject: Subject) -> Findings:
     """Names of classes that the data declares in another order than id2label."""
     data, model = _comparable_data(subject), subject.report.model
@@ -246,7 +246,7 @@ def _compare_numbered_names(this: Rule, data: DataFacts, model: ModelFacts) -> F
     )
 
 
-@rule("HS007", "data-unbalanced", "The classes are unbalanced", needs=_DATA)
+@rule("HS007", "data-unbalanced", "The classes are unbalanced", needs=_DATA, finds="N|N")
 def data_unbalanced(this: Rule, subject: Subject) -> Findings:
     """A class with many times more rows than another."""
     data = _comparable_data(subject)
@@ -262,7 +262,7 @@ def data_unbalanced(this: Rule, subject: Subject) -> Findings:
         )
 
 
-@rule("HS008", "data-labels-missing", "Rows have no label", needs=_DATA)
+@rule("HS008", "data-labels-missing", "Rows have no label", needs=_DATA, finds="W|N")
 def data_labels_missing(this: Rule, subject: Subject) -> Findings:
     """Empty cells, null and NaN in the column of labels."""
     data = given_data(subject)

@@ -30,7 +30,7 @@ _NO_LOSS = "headscope could not determine which loss the forward computes"
 _CLASSIFIED_WHOLE = (Task.SEQUENCE_CLASSIFICATION, Task.IMAGE_CLASSIFICATION, Task.AUDIO_CLASSIFICATION)
 
 
-@rule("HS201", "class-count", "The class counts differ")
+@rule("HS201", "class-count", "The class counts differ", finds="EWN|EW")
 def class_count(this: Rule, subject: Subject) -> Findings:
     """Numbers of classes that differ between the stored classifier, the configuration and the request."""
     if subject.report.model.task in WITHOUT_CLASSES:
@@ -82,7 +82,7 @@ def _names_in_config(subject: Subject) -> list[str]:
     return [name for _, name in subject.config.id2label]
 
 
-@rule("HS202", "placeholder-labels", "The classes have no names")
+@rule("HS202", "placeholder-labels", "The classes have no names", finds="N|W")
 def placeholder_labels(this: Rule, subject: Subject) -> Findings:
     """Labels like LABEL_0, which tell nobody what a score means."""
     model = subject.report.model
@@ -110,7 +110,7 @@ def _naming_advice(subject: Subject) -> str:
     return f", or name the classes in the order of their scores: `headscope edit MODEL -o DIR --labels {names}{more}`"
 
 
-@rule("HS203", "label-maps", "The label maps contradict each other")
+@rule("HS203", "label-maps", "The label maps contradict each other", finds="W|EW")
 def label_maps(this: Rule, subject: Subject) -> Findings:
     """id2label has gaps or repeated names, or label2id is not its inverse; SetFit's names are in another order."""
     pipeline = subject.report.checkpoint.sentence_transformers
@@ -184,7 +184,7 @@ def _faults_of_inverse(config: ConfigFacts) -> list[str]:
     return [*faults, f"label2id names {few_of(spare)}, which id2label does not have"] if spare else faults
 
 
-@rule("HS204", "problem-type", "The problem type does not fit the class count")
+@rule("HS204", "problem-type", "The problem type does not fit the class count", finds="EW|EW")
 def problem_type(this: Rule, subject: Subject) -> Findings:
     """A loss that cannot learn anything, or an unknown word."""
     model, configured = subject.report.model, subject.config.problem_type
@@ -237,7 +237,7 @@ def _softmax_over_one(this: Rule, subject: Subject) -> Findings:
         )
 
 
-@rule("HS205", "one-label", "One label means regression")
+@rule("HS205", "one-label", "One label means regression", finds="W|N")
 def one_label(this: Rule, subject: Subject) -> Findings:
     """num_labels is 1, problem_type is not set, and the forward computes MSELoss."""
     model = subject.report.model
@@ -257,7 +257,7 @@ def one_label(this: Rule, subject: Subject) -> Findings:
     )
 
 
-@rule("HS206", "problem-type-unread", "The forward does not read problem_type")
+@rule("HS206", "problem-type-unread", "The forward does not read problem_type", finds="W|N")
 def problem_type_unread(this: Rule, subject: Subject) -> Findings:
     """problem_type asks for another loss than the one that the forward computes whatever is set."""
     model, configured = subject.report.model, subject.config.problem_type

@@ -27,7 +27,7 @@ def predictions_permuted(this: Rule, subject: Subject) -> Findings:
 
 
 @rule("HS010", "predictions-chance", "The predictions are no better than chance",
-      needs=_PREDICTED)  # fmt: skip
+      needs=_PREDICTED, finds="N|W")  # fmt: skip
 def predictions_chance(this: Rule, subject: Subject) -> Findings:
     """Scores that fit no order of the classes."""
     found = _given_predictions(subject)
@@ -42,7 +42,7 @@ def predictions_chance(this: Rule, subject: Subject) -> Findings:
 
 
 @rule("HS011", "predictions-name-classes", "Predictions show which class is which",
-      needs=_PREDICTED)  # fmt: skip
+      needs=_PREDICTED, finds="N|N")  # fmt: skip
 def predictions_name_classes(this: Rule, subject: Subject) -> Findings:
     """Classes without names, each predicted for one label of the data."""
     found = _given_predictions(subject)
