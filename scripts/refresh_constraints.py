@@ -1,4 +1,4 @@
-"""Writes constraints.txt: the versions that are installed here, of everything that the project and its tests need.
+"""Writes constraints/tested.txt: the installed versions of everything that the project and its tests need.
 
 Beside it, `.github/requirements.txt` with the digest of the file that pip takes for each, for `make setup-hashed`.
 
@@ -27,10 +27,10 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parent.parent
-CONSTRAINTS = ROOT / "constraints.txt"
+CONSTRAINTS = ROOT / "constraints" / "tested.txt"
 HASHED = ROOT / ".github" / "requirements.txt"
 _ABOUT_HASHED = """\
-# Written by scripts/refresh_constraints.py: constraints.txt with the digest of each file, for Linux on x86-64.
+# Written by scripts/refresh_constraints.py: constraints/tested.txt with the digest of each file, for Linux on x86-64.
 # PyTorch is its build for CPUs.
 """
 _EXTRAS = ("dev", "docs")
@@ -117,7 +117,7 @@ def other_python() -> str:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     lowest = min(Version(item.version) for item in SpecifierSet(project["requires-python"]))
     here = Version(f"{sys.version_info.major}.{sys.version_info.minor}")
-    return "" if here == lowest else f"constraints.txt is written on Python {lowest}, this is {here}"
+    return "" if here == lowest else f"constraints/tested.txt is written on Python {lowest}, this is {here}"
 
 
 def main(arguments: list[str]) -> int:
@@ -132,7 +132,7 @@ def main(arguments: list[str]) -> int:
         HASHED.write_text(hashed_requirements(), encoding="utf-8")
         return 0
     stale = list(difflib.unified_diff(text.splitlines(), fresh.splitlines(), "pinned", "installed", lineterm=""))
-    print("\n".join(stale) if stale else "constraints.txt is what is installed.")
+    print("\n".join(stale) if stale else "constraints/tested.txt is what is installed.")
     newer = list(newer_versions(text))
     print("\n".join(["Newer on the index:", *newer]) if newer else "Nothing newer on the index.")
     return int(bool(stale))

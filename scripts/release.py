@@ -3,7 +3,7 @@
     python scripts/release.py SBOM_TOOL [--rehearse]
 
 Everything is built twice by the pinned build backend, and both have to be the same byte for byte. SBOM_TOOL is the
-program `cyclonedx-py`; the SBOM names the versions of constraints.txt that the wheel needs. With `--rehearse`, the
+program `cyclonedx-py`; the SBOM names the tested versions of what the wheel needs. With `--rehearse`, the
 wheel is then installed from an index on this machine, with the digests of SHA256SUMS, into a separate environment, and
 run there. Exits with 1 if anything isn't as it should be. Publishing is the workflow's task.
 """

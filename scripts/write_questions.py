@@ -11,7 +11,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SKILL = ROOT / "skills" / "headscope" / "SKILL.md"
+SKILL = ROOT / "packaging" / "skills" / "headscope" / "SKILL.md"
 PAGES = (ROOT / "README.md", SKILL, *sorted((ROOT / "docs").glob("*.md")))
 WIDTH = 100
 _BLOCK = re.compile(r"```console\n(?P<body>\$ headscope .*?)```", re.DOTALL)

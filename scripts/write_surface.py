@@ -79,5 +79,10 @@ def _python() -> Iterator[str]:
     )
 
 
+def main(arguments: list[str]) -> int:
+    """Writes the page, or compares it."""
+    return write_or_compare(_PAGE, surface(), arguments)
+
+
 if __name__ == "__main__":
-    sys.exit(write_or_compare(_PAGE, surface(), sys.argv[1:]))
+    sys.exit(main(sys.argv[1:]))

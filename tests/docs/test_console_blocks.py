@@ -18,7 +18,7 @@ SCRIPTS = (
 
 def documented_transformers() -> str:
     """The version whose source lines the documents show."""
-    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    lines = (ROOT / "constraints" / "tested.txt").read_text(encoding="utf-8").splitlines()
     return next(line.partition("==")[2] for line in lines if line.startswith("transformers=="))
 
 

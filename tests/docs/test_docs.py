@@ -12,7 +12,7 @@ import pytest
 from tests import warm
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-SKILL = ROOT / "skills" / "headscope" / "SKILL.md"
+SKILL = ROOT / "packaging" / "skills" / "headscope" / "SKILL.md"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", SKILL, *sorted((ROOT / "docs").rglob("*.md"))]
 WRITTEN = [ROOT / "README.md", SKILL, *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)

@@ -11,7 +11,7 @@ import yaml
 from tests.families import FAMILIES
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PAGE = ROOT / "skills" / "headscope" / "SKILL.md"
+PAGE = ROOT / "packaging" / "skills" / "headscope" / "SKILL.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 SCHEMA = json.loads((ROOT / "docs" / "schema" / "headscope-1.0.schema.json").read_text(encoding="utf-8"))
 REAL = {"MODEL": "bert-base-uncased", "CLASS": "AlbertForSequenceClassification"}

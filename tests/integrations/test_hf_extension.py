@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDER = ROOT / "hf-extension"
+FOLDER = ROOT / "packaging" / "hf-extension"
 
 
 def run(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:

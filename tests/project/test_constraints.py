@@ -1,4 +1,4 @@
-"""constraints.txt: that it is what is installed and tested here, and that the script which writes it sees changes."""
+"""constraints/tested.txt is what is installed and tested here, and the script which writes it sees changes."""
 
 import json
 import re
@@ -58,7 +58,11 @@ def test_newer_versions_are_listed_and_fail_nothing(
     monkeypatch.setattr(script.subprocess, "run", run)
     assert script.main(["--check"]) == 0
     shown = capsys.readouterr().out.splitlines()
-    assert shown == ["constraints.txt is what is installed.", "Newer on the index:", f"rich {pinned['rich']} -> 999.1"]
+    assert shown == [
+        "constraints/tested.txt is what is installed.",
+        "Newer on the index:",
+        f"rich {pinned['rich']} -> 999.1",
+    ]
 
 
 def test_a_stale_file_fails_the_check(

@@ -84,7 +84,14 @@ def test_the_sdist_holds_what_the_project_is_made_of_and_nothing_that_was_built(
     (file,) = built.glob("*.tar.gz")
     with tarfile.open(file) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    wanted = ("headscope/__init__.py", "tests/conftest.py", "docs/index.md", "constraints.txt", "LICENSE", "PKG-INFO")
+    wanted = (
+        "headscope/__init__.py",
+        "tests/conftest.py",
+        "docs/index.md",
+        "constraints/tested.txt",
+        "LICENSE",
+        "PKG-INFO",
+    )
     assert set(wanted) <= names
     assert not [name for name in names if name.endswith((".pyc", ".whl", ".egg-info"))]
     assert not [name for name in names if name.startswith((".venv", ".cache", "site/", "dist/"))]

@@ -44,7 +44,7 @@ def requirements(*extras: str) -> list[Requirement]:
 
 @cache
 def pins() -> dict[str, str]:
-    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    lines = (ROOT / "constraints" / "tested.txt").read_text(encoding="utf-8").splitlines()
     found = [Requirement(line) for line in (line.partition("#")[0].strip() for line in lines) if line]
     return {canonicalize_name(pin.name): next(iter(pin.specifier)).version for pin in found}
 
@@ -88,12 +88,12 @@ def test_messages_and_hints_begin_and_end_alike(path: Path) -> None:
 def test_every_dependency_is_pinned_to_a_version_that_it_admits() -> None:
     for requirement in requirements("dev", "docs"):
         name = canonicalize_name(requirement.name)
-        assert name in pins(), f"{name} is not in constraints.txt"
+        assert name in pins(), f"{name} is not in constraints/tested.txt"
         assert requirement.specifier.contains(pins()[name]), f"{name} {pins()[name]} contradicts {requirement}"
 
 
 def test_pins_are_exact_and_without_a_build_or_an_address() -> None:
-    text = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    text = (ROOT / "constraints" / "tested.txt").read_text(encoding="utf-8")
     pinned = [line for line in text.splitlines() if line and not line.startswith("#")]
     assert all(re.fullmatch(r"[\w.-]+==[\w.]+( ;.*| #.*)?", line) for line in pinned)
 
@@ -174,7 +174,7 @@ def read(name: str) -> str:
 
 def instructions() -> list[tuple[str, str]]:
     """The instructions of the Dockerfile: name and arguments, lines that go on joined."""
-    text = re.sub(r"\\\n\s*", "", re.sub(r"^#.*\n", "", read("Dockerfile"), flags=re.MULTILINE))
+    text = re.sub(r"\\\n\s*", "", re.sub(r"^#.*\n", "", read("packaging/Dockerfile"), flags=re.MULTILINE))
     return [(name, rest) for name, _, rest in (line.partition(" ") for line in text.splitlines() if line)]
 
 
@@ -201,11 +201,13 @@ def test_the_image_has_a_python_that_is_supported_and_takes_the_tested_versions(
     assert f"Programming Language :: Python :: {version}" in project()["project"]["classifiers"]
     installs = [rest for name, rest in instructions() if name == "RUN" and "pip install" in rest]
     assert installs
-    assert all("-c constraints.txt" in rest and "--no-cache-dir" in rest for rest in installs)
+    assert all("-c constraints/tested.txt" in rest and "--no-cache-dir" in rest for rest in installs)
 
 
 def test_the_image_gets_what_it_copies_and_nothing_else() -> None:
-    lines = [line for line in read(".dockerignore").splitlines() if line and not line.startswith("#")]
+    lines = [
+        line for line in read("packaging/Dockerfile.dockerignore").splitlines() if line and not line.startswith("#")
+    ]
     assert lines[0] == "*"
     assert sorted(line[1:] for line in lines if line.startswith("!")) == sorted(copied())
     assert any(fnmatch.fnmatch("headscope/__pycache__", line) for line in lines[1:])
@@ -228,7 +230,9 @@ def test_the_image_s_recipe_passes_its_linter() -> None:
     linter = Path(sys.executable).with_name("hadolint")
     if not linter.exists():
         pytest.skip("hadolint is not installed")
-    ran = subprocess.run([str(linter), str(ROOT / "Dockerfile")], capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        [str(linter), str(ROOT / "packaging" / "Dockerfile")], capture_output=True, text=True, check=False
+    )
     assert ran.returncode == 0, ran.stdout
 
 
@@ -236,7 +240,7 @@ def test_the_image_s_recipe_passes_its_linter() -> None:
 
 
 def test_the_conda_recipe_needs_what_the_project_needs() -> None:
-    recipe = yaml.safe_load(read("recipe/recipe.yaml"))
+    recipe = yaml.safe_load(read("packaging/recipe/recipe.yaml"))
     wanted = set()
     for line in project()["project"]["dependencies"]:
         name, specifier = Requirement(line).name, line.removeprefix(Requirement(line).name)
@@ -247,7 +251,7 @@ def test_the_conda_recipe_needs_what_the_project_needs() -> None:
 
 
 def test_the_conda_recipe_says_what_pyproject_says() -> None:
-    recipe = yaml.safe_load(read("recipe/recipe.yaml"))
+    recipe = yaml.safe_load(read("packaging/recipe/recipe.yaml"))
     assert recipe["context"]["version"] == project()["project"]["version"]
     assert f">={recipe['context']['python_min']}" == project()["project"]["requires-python"]
     assert recipe["about"]["license"] == project()["project"]["license"]
@@ -292,7 +296,10 @@ def test_templates_and_policies_name_commands_and_options_that_exist() -> None:
     from headscope.shell.app import build_application
 
     commands = build_application().commands  # type: ignore[attr-defined]
-    texts = [path.read_text(encoding="utf-8") for path in (*TEMPLATES, ROOT / "SECURITY.md", ROOT / "Dockerfile")]
+    texts = [
+        path.read_text(encoding="utf-8")
+        for path in (*TEMPLATES, ROOT / ".github" / "SECURITY.md", ROOT / "packaging" / "Dockerfile")
+    ]
     seen = re.findall(r"headscope ([a-z][a-z-]+)((?: --[a-z-]+| [A-Z]+| \S+/\S*)*)", "\n".join(texts))
     named = [(name, rest) for name, rest in seen if name in commands]
     assert {name for name, _ in named} >= {"env", "inspect", "snapshot", "check"}
@@ -303,7 +310,13 @@ def test_templates_and_policies_name_commands_and_options_that_exist() -> None:
 
 def test_the_checklist_names_every_file_that_holds_the_version() -> None:
     page = read("docs/releasing.md")
-    for name in ("pyproject.toml", "CITATION.cff", "recipe/recipe.yaml", "hf-extension/pyproject.toml", "CHANGELOG.md"):
+    for name in (
+        "pyproject.toml",
+        "CITATION.cff",
+        "packaging/recipe/recipe.yaml",
+        "packaging/hf-extension/pyproject.toml",
+        "CHANGELOG.md",
+    ):
         assert f"`{name}`" in page
         assert project()["project"]["version"] in read(name)
 

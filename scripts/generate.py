@@ -1,0 +1,64 @@
+"""Writes what is generated, in one process: `python -m scripts.generate [NAME ...] [--check]`.
+
+Without a name, everything but what takes hours. `--check` compares instead, and fails if anything would change.
+"""
+
+import argparse
+import sys
+from importlib import import_module
+from pathlib import Path
+from time import monotonic
+from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # the scripts import each other by their plain names
+
+
+class Generated(NamedTuple):
+    """Something that a script makes: the script, and what it makes of what."""
+
+    module: str
+    meaning: str
+    is_slow: bool = False
+
+
+TABLE = {
+    "rules": Generated("write_rules", "docs/rules.md, from the rules and the topics of `explain`"),
+    "states": Generated("write_states", "the table in docs/states.md, from what `python -m states.table` saw last"),
+    "schema": Generated("write_schema", "docs/schema, from the facts"),
+    "reference": Generated("write_reference", "docs/cli.md, json.md, api.md, from commands, facts and docstrings"),
+    "architecture": Generated("write_architecture", "pictures of docs/architecture.md, from the linted contracts"),
+    "benchmarks": Generated("write_benchmarks", "docs/benchmarks.md, from benchmarks/measured.json"),
+    "changes": Generated("write_changes", "docs/changes.md, from docs/versions/*.json"),
+    "engines": Generated("write_engines", "docs/engines.md, from the cited facts and scripts/engine_runs"),
+    "surface": Generated("write_surface", "docs/surface.txt, from everything public"),
+    "health": Generated("calibrate_health", "docs/health.md and its picture, from benchmarks/health_heads.csv"),
+    # These two set the environment for an offline run, so they come last.
+    "pictures": Generated("write_pictures", "heads in docs/images, from snapshots and modules in docs/questions.md"),
+    "questions": Generated("write_questions", "output in `console` blocks, from the commands in them"),
+    "atlas": Generated("write_atlas", "docs/atlas.json and atlas.md, from the installed Transformers", is_slow=True),
+    "shipped": Generated("write_shipped", "the shipped facts, from docs/atlas.json and Transformers", is_slow=True),
+}
+
+
+def main() -> int:
+    """Runs the scripts that are named."""
+    lines = "\n".join(f"  {name:<13}{item.meaning}{', slow' if item.is_slow else ''}" for name, item in TABLE.items())
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=lines, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", choices=[[], *TABLE], help="see below")
+    parser.add_argument("--check", action="store_true", help="compare instead")
+    given = parser.parse_args()
+    failed = []
+    for name in given.names or [name for name, item in TABLE.items() if not item.is_slow]:
+        start = monotonic()
+        if import_module(TABLE[name].module).main(["--check"] if given.check else []):
+            failed.append(name)
+        print(f"{name}: {'differs' if name in failed else 'ok'} ({monotonic() - start:.0f} s)", flush=True)
+    if failed:
+        print(f"run `python -m scripts.generate {' '.join(failed)}`", file=sys.stderr)
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
