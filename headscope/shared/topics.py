@@ -15,6 +15,7 @@ GROUPS = {
     "pooling": "Poolings",
     "operations": "Operations",
     "ideas": "Ideas",
+    "terms": "Terms of the field",
     "words": "Words on the screens",
 }
 """The files of topics, and what they are called."""
@@ -23,6 +24,11 @@ _ALIKE, _SOMEWHAT_ALIKE = 0.75, 0.65
 _MOST_WORDS = 0.6
 """A topic with fewer of a question's words, by weight, is probably about something else."""
 _WORD = re.compile(r"[a-z0-9]+")
+_JOINING = {"and", "or", "vs", "versus", "in", "of", "with"}
+_ASKING = re.compile(
+    r"^(what(('s| is| are| does))?|why (is|are|does|do)|how (do i|does|to)|explain|is|the|a|an)( (a|an|the|my))?\s+",
+    re.I,
+)
 _HEADING = re.compile(r"^## (?P<names>[^:\n]+): (?P<title>.+)$", re.MULTILINE)
 
 
@@ -77,15 +83,16 @@ def find_topics(words: Sequence[str]) -> tuple[Topic, ...]:
     Raises UsageError with the nearest topics.
     """
     by_name = _topics_by_name()
-    rest, found = list(words), list[Topic]()
+    asked = _ASKING.sub("", " ".join(words).strip(" ?!")).split()
+    rest, found = list(words) if _topic_named(" ".join(words)) else asked, list[Topic]()
     while rest:
         ends = range(len(rest), 0, -1)  # the longest name first: `hidden states` is one topic
         longest = next((end for end in ends if _topic_named(" ".join(rest[:end])) is not None), 0)
         named = _topic_named(" ".join(rest[:longest]))
-        if named is None:
+        if named is None and not (found and rest[0].lower() in _JOINING):
             break
-        found.append(named)
-        rest = rest[longest:]
+        found += [] if named is None else [named]
+        rest = rest[longest or 1 :]
     if not rest and found:
         return tuple(dict.fromkeys(found))
     raise _unknown_topic_error(" ".join(rest), by_name)
@@ -93,7 +100,17 @@ def find_topics(words: Sequence[str]) -> tuple[Topic, ...]:
 
 @cache
 def _topics_by_name() -> dict[str, Topic]:
-    return {_plain_spelling(known): topic for topic in topics() for known in _names_of(topic)}
+    named = {_plain_spelling(known): topic for topic in topics() for known in _names_of(topic)}
+    return dict(_asked_otherwise(named)) | named
+
+
+def _asked_otherwise(named: dict[str, Topic]) -> Iterator[tuple[str, Topic]]:
+    """Reads what people type for a topic beside its names: messages of loaders, fields, misspellings."""
+    text = (resources.files("headscope.shared") / "explanations" / "also.txt").read_text(encoding="utf-8")
+    for line in text.splitlines():
+        name, _, phrases = line.partition(": ")
+        for phrase in phrases.split(", "):
+            yield _plain_spelling(phrase), named[_plain_spelling(name)]
 
 
 @cache

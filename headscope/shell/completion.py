@@ -16,7 +16,7 @@ from headscope.shell.options.checkpoint import VectorName
 
 _PACKAGE = Path(__file__).parents[1]
 _HEADING = re.compile(r"^## (?P<names>[^:\n]+): ", re.MULTILINE)
-_GROUPS = ("rules", "pooling", "operations", "ideas", "words")
+_GROUPS = ("rules", "pooling", "operations", "ideas", "terms", "words")
 _PLAIN = re.compile(r"\w[\w.+-]*(/\w[\w.+-]*)?", re.ASCII)
 """Names that every shell takes as they are; others, which may hold anything, are not offered."""
 _OF_VERIFY, _OF_SAVES = (*range(701, 710), 724), range(710, 724)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterable
+from importlib import resources
 from pathlib import Path
 
 import jsonschema
@@ -26,6 +27,7 @@ from headscope.shared.loaded.facts import TensorStatus
 from headscope.shared.topics import GROUPS, Topic, find_topics, topics
 from headscope.shell import main
 from headscope.shell.app import build_application
+from headscope.slices.lookup import explaining
 from headscope.slices.lookup.explained_screen import topic_screen
 from scripts.write_rules import rules_page
 
@@ -69,7 +71,7 @@ WORDS = (
 )
 
 
-@pytest.mark.parametrize("name", sorted({*map(str, WORDS)} - {"ideas", "words"}))
+@pytest.mark.parametrize("name", sorted({*map(str, WORDS)} - {"ideas", "terms", "words"}))
 def test_every_word_of_a_screen_has_a_topic(name: str) -> None:
     assert find_topics((name,))[0].text
 
@@ -218,7 +220,6 @@ def test_python_gets_the_topics_that_the_terminal_shows() -> None:
             "HS10",
         ),
         ("Target size (torch.Size([16])) must be the same as input size (torch.Size([16, 4]))", "HS204"),
-        ("lora", "adapter"),
     ],
 )
 def test_the_message_of_a_loader_leads_to_its_rule(message: str, rule: str) -> None:
@@ -237,3 +238,41 @@ def test_code_to_copy_is_not_broken_at_the_width() -> None:
     line = f"call({', '.join(['argument'] * 12)})"
     shown = plain_text(topic_screen(Topic("ideas", "code", (), "Code", f"Text.\n\n```py\n{line}\n```")), 60)
     assert f"    {line}" in shown.splitlines()
+
+
+UNANSWERED = {"robreta", "xlm-r", "embed vs lm head", "gpt2 classification", "whisper classification", "qwen3 reranker"}
+
+
+def test_what_people_type_has_a_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list was made by somebody who had not seen the topics."""
+    monkeypatch.setattr(explaining, "_topic_of_class", lambda name: Topic("classes", name, (), "", ""))
+    open_words = set()
+    for words in (Path(__file__).parent / "typed_words.txt").read_text(encoding="utf-8").splitlines():
+        try:
+            assert explaining.topics_named(words.split())
+        except UsageError:
+            open_words.add(words)
+    assert open_words == UNANSWERED
+
+
+@pytest.mark.parametrize(
+    ("word", "name"),
+    [("bert", "BertForSequenceClassification"), ("GPT2", "GPT2ForSequenceClassification"),
+     ("deberta-v2", "DebertaV2ForSequenceClassification"), ("ViT", "ViTForImageClassification"),
+     ("wav2vec2", "Wav2Vec2ForSequenceClassification"), ("Qwen3", "Qwen3ForSequenceClassification")],
+)  # fmt: skip
+def test_a_family_stands_for_its_classifier(word: str, name: str) -> None:
+    (topic,) = explaining.topics_named([word])
+    assert topic.id == name
+    assert "Pooling." in topic.text
+
+
+def test_every_phrase_leads_to_another_topic_than_its_name() -> None:
+    pages = resources.files("headscope.shared") / "explanations"
+    lines = (pages / "also.txt").read_text(encoding="utf-8").splitlines()
+    own = {name.lower() for topic in topics() for name in (topic.id, *topic.names)}
+    for line in lines:
+        name, _, phrases = line.partition(": ")
+        for phrase in phrases.split(", "):
+            assert phrase not in own, f"{phrase} is a name of a topic already"
+            assert find_topics(phrase.split())[0] is find_topics(name.split())[0]

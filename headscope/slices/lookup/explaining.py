@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 _CLASS = re.compile(r"[A-Z]\w*[a-z]\w*", re.ASCII)
 _MODEL_CLASS = re.compile(r"\w+For[A-Z]\w*", re.ASCII)
+_TASKS = ("Sequence", "Image", "Audio", "Video", "Token")
+"""The first words of tasks, the one that a family's name stands for first."""
+_CLASSIFIER = re.compile(rf"(?P<family>\w+?)For(?P<task>{'|'.join(_TASKS)})Classification", re.ASCII)
 
 
 class Explained(Shown, tuple["Topic", ...]):
@@ -58,8 +61,8 @@ def topics_named(words: Sequence[str]) -> tuple[Topic, ...]:
 
     try:
         return find_topics(words)
-    except UsageError:  # a class is looked up last: that reads the sources of libraries
-        if not any(map(_CLASS.fullmatch, words)):
+    except UsageError:  # classes and families are looked up last: that reads the sources of libraries
+        if len(words) > 1 and not any(map(_CLASS.fullmatch, words)):
             raise
     return tuple(dict.fromkeys(topic for word in words for topic in _topics_of_word(word)))
 
@@ -70,7 +73,7 @@ def _topics_of_word(word: str) -> tuple[Topic, ...]:
     try:
         return find_topics((word,))
     except UsageError as err:
-        topic = _topic_of_class(word) if _CLASS.fullmatch(word) else None
+        topic = (_topic_of_class(word) if _CLASS.fullmatch(word) else None) or _topic_of_family(word)
         if topic is None:
             raise _with_nearest_class(err, word) from err
         return (topic,)
@@ -92,6 +95,17 @@ def _topic_of_class(name: str) -> Topic | None:
         except HeadscopeError:  # not a classifier, or it needs a package that is not installed
             pass
     return module_topic(source)
+
+
+def _topic_of_family(word: str) -> Topic | None:
+    """Makes the topic of a family's classifier (`bert`, `GPT2`, `deberta-v2`); None for a word that names no family."""
+    from headscope.core.upstream.class_sources import class_names_defined
+
+    letters = re.sub(r"[\s_-]+", "", word).lower()
+    named = [match for name in class_names_defined() if (match := _CLASSIFIER.fullmatch(name)) is not None]
+    own = {match["task"]: match[0] for match in named if match["family"].lower() == letters}
+    name = next((own[task] for task in _TASKS if task in own), None)
+    return _topic_of_class(name) if name is not None else None
 
 
 def _with_nearest_class(err: UsageError, word: str) -> UsageError:
