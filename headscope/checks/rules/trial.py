@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from headscope.checks.facts import Subject
+from headscope.checks.rules.cures import settings_code
 from headscope.checks.rules.rule import Findings, Rule, head_of, rule, severity_at
 from headscope.core.facts import Finding, PoolingKind, Profile, Severity
 from headscope.core.facts.counting import counted, few_of, verb
@@ -272,6 +273,9 @@ def run_length_fails(this: Rule, subject: Subject) -> Findings:
             f"A text of {trial.fails_at_length:,} tokens fails, "
             f"{'although the model has as many positions' if is_within else allowed}: {trial.length_error}.",
             _REMEDY if is_within else f"Set tokenizer.model_max_length {limit}, and save the tokenizer.",
+            code=""
+            if is_within or positions is None
+            else settings_code(subject, tokenizer=f"model_max_length = {positions - virtual}"),
         )
 
 

@@ -44,7 +44,8 @@ def values_broken(this: Rule, subject: Subject) -> Findings:
         yield this.find(
             Severity.ERROR if trial.fails or not trial.finite else grave,
             f"Tried on random hidden states with its stored numbers, {told}.",
-            "The weights were never trained, or damaged when they were saved: save the checkpoint again."
+            "The weights were never trained, or damaged on the way to this file: compare it with the model that was "
+            "trained (headscope.verify_save), or train again."
             if trial.winner is None
             else "Look at the class counts of the training data and at its learning rate: imbalance, or a rate that is "
             "too high, leaves such a head. Train again, or use an earlier checkpoint.",

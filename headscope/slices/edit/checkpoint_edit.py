@@ -153,13 +153,15 @@ def _edit_folder(request: Request, output: Path | None, wish: EditWish, tell: Pr
     checkpoint = examine_by_name(request, wish.changes.labels, tell)
     source = _folder_to_edit(checkpoint)
     target = source if wish.in_place else output
+    if wish.dry_run and target is None:
+        target = source.with_name(f"{source.name}-edited")  # a name for the report: nothing is written
     if target is None or (wish.in_place and output is not None):
         raise UsageError("the result needs one place", "give either -o DIR or --in-place")
     backup = backup_of(source) if wish.in_place else None
-    if backup is None:
-        check_target(target, source)
-    else:
+    if backup is not None:
         warn_of_unfinished(target)
+    elif output is not None:
+        check_target(target, source)
     states = file_states(source)
     _check_architecture(checkpoint, wish)
     if wish.order_from is not None:

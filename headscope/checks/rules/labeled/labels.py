@@ -1,5 +1,6 @@
 """Rules on the classes: how many, what they are called, and what loss they come to."""
 
+import shlex
 from collections import Counter
 from operator import itemgetter
 
@@ -88,26 +89,29 @@ def placeholder_labels(this: Rule, subject: Subject) -> Findings:
     model = subject.report.model
     if model.task in WITHOUT_CLASSES or not model.labels_are_placeholders or model.num_labels == 1:
         return  # one score is a number, such as a reward, and needs no name
+    command = _naming_command(subject)
     yield this.find(
         severity_at(subject, training=Severity.NOTE, inference=Severity.WARNING),
         f"The {model.num_labels} classes are called {few_of(model.labels)}.",
         for_profile(
             subject,
             training="Set id2label and label2id in the configuration before training: they are saved with the model.",
-            inference="Set id2label and label2id in the configuration that the model is served with"
-            f"{_naming_advice(subject)}.",
+            inference=f"{command[0].upper()}{command[1:]}, or set id2label and label2id in the configuration."
+            if command
+            else "Set id2label and label2id in the configuration that the model is served with.",
         ),
     )
 
 
-def _naming_advice(subject: Subject) -> str:
-    """Gives the command that names the classes; empty for what it can't edit: a live model, an adapter."""
+def _naming_command(subject: Subject) -> str:
+    """Gives the command that names the classes; "" for what it can't edit: a live model, an adapter."""
     report, missing = subject.report, find_missing(subject.report)
     if is_live_subject(subject) or report.adapter is not None or missing.head or missing.elsewhere:
         return ""
     names = ",".join("ABCD"[: report.model.num_labels])
     more = ",..." if report.model.num_labels > 4 else ""
-    return f", or name the classes in the order of their scores: `headscope edit MODEL -o DIR --labels {names}{more}`"
+    model = shlex.quote(report.checkpoint.reference)
+    return f"name the classes in the order of their scores: `headscope edit {model} -o DIR --labels {names}{more}`"
 
 
 @rule("HS203", "label-maps", "The label maps contradict each other", finds="W|EW")
@@ -129,10 +133,11 @@ def label_maps(this: Rule, subject: Subject) -> Findings:
         )
     faults = faults_of_label_maps(subject.config)
     if faults and subject.report.model.task not in WITHOUT_CLASSES:
+        naming = _naming_command(subject)
         yield this.find(
             severity_at(subject, training=Severity.WARNING, inference=Severity.ERROR),
             f"In {_config_name(subject)} {'; '.join(faults)}.",
-            f"{LABEL_MAPS_REMEDY}{_naming_advice(subject)}.",
+            f"{LABEL_MAPS_REMEDY}{', or ' if naming else ''}{naming}.",
         )
 
 

@@ -1,0 +1,73 @@
+"""The code that a finding prints, run as it is, cures the checkpoint that has it; so does a command that it names."""
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headscope
+from headscope.facts import Finding
+from headscope.shell import main
+from tests.checks.tokens.tokenized import save, tokenizer
+
+
+def faults(folder: Path, rule: str) -> list[Finding]:
+    """The findings of one rule, with the run that some need."""
+    result = headscope.check(str(folder), "inference", select=rule, offline=True, run=True)
+    return [item for item in result.findings if item.id == rule]
+
+
+def without_pad(tokens: Any) -> Any:
+    tokens.pad_token = None
+    return tokens
+
+
+FAULTS: dict[str, tuple[str, Any, dict[str, Any]]] = {
+    "HS301 no pad token": ("gpt2", lambda: without_pad(tokenizer("gpt2")), {"pad_token_id": None}),
+    "HS301 not in the configuration": ("gpt2", lambda: tokenizer("gpt2"), {"pad_token_id": None}),
+    "HS303": ("bert", lambda: tokenizer("bert", "left"), {}),
+    "HS308": ("bert", lambda: tokenizer("bert", model_max_length=4096), {}),
+    "HS528": ("gpt2", lambda: tokenizer("gpt2"), {"n_positions": 64}),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_code_of_a_finding_cures_it(fault: str, tmp_path: Path) -> None:
+    family, make, config = FAULTS[fault]
+    folder, rule = save(tmp_path / "it's a model", family, make(), **config), fault.partition(" ")[0]
+    (finding,) = faults(folder, rule)
+    assert finding.code
+    exec(finding.code, {})
+    assert faults(folder, rule) == []
+    assert "HS521" not in {
+        item.id for item in headscope.check(str(folder), "inference", offline=True, run=True).findings
+    }
+
+
+def test_a_tokenizer_without_any_token_for_it_gets_a_sentence_and_no_code(tmp_path: Path) -> None:
+    tokens = without_pad(tokenizer("gpt2"))
+    tokens.eos_token = None
+    folder = save(tmp_path / "model", "gpt2", tokens, pad_token_id=None)
+    (finding,) = faults(folder, "HS301")
+    assert finding.code == ""
+    assert "neither a padding nor an end token" in finding.remedy
+
+
+def test_the_command_of_a_finding_names_the_classes(tmp_path: Path) -> None:
+    folder = save(tmp_path / "a model", "bert", tokenizer("bert"))
+    (finding,) = faults(folder, "HS202")
+    (command,) = re.findall(r"`headscope ([^`]*)`", finding.remedy)
+    written = tmp_path / "named"
+    words = shlex.split(command.replace("-o DIR", f"-o {written}"))
+    assert main(words) == 0
+    assert faults(written, "HS202") == []
+
+
+def test_a_dry_run_needs_no_place(tmp_path: Path) -> None:
+    folder = save(tmp_path / "model", "bert", tokenizer("bert"))
+    before = sorted(tmp_path.rglob("*"))
+    report = headscope.edit(folder, labels="a,b,c", dry_run=True)
+    assert [label.name for label in report.labels] == ["a", "b", "c"]
+    assert sorted(tmp_path.rglob("*")) == before
