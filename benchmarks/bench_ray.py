@@ -17,7 +17,7 @@ _PRIORITY = "RAY_worker_niceness"
 _SCAN = """
 import sys
 from pathlib import Path
-from headscope.slices.fleet.scanning import run_scan
+from headscope.slices.fleet.run import run_scan
 from headscope.slices.fleet.table_scan import ScanOutput
 from headscope.slices.fleet.target import ScanSources
 

@@ -59,7 +59,7 @@ _GROWTH = """
 import json, resource, sys, time
 import headscope
 from headscope.shell.values import make_request
-from headscope.slices.fleet.scanning import scan
+from headscope.slices.fleet.run import scan
 
 folder, sizes = sys.argv[2], list(map(int, sys.argv[3:]))
 list(scan([f"{folder}/0.json"], workers=0))
@@ -140,7 +140,7 @@ def _scan(listed: Path, workers: int) -> float:
     table = WORK / "scan.jsonl"
     table.unlink(missing_ok=True)
     code = (
-        "import sys, time\nfrom headscope.slices.fleet.scanning import scan\n"
+        "import sys, time\nfrom headscope.slices.fleet.run import scan\n"
         "names = open(sys.argv[2]).read().split()\nrows = scan(names, workers=int(sys.argv[3]))\n"
         "next(rows)\nbegun = time.perf_counter()\n"
         "count = sum(1 for row in rows)\nassert count == len(names) - 1\n"

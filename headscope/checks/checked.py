@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from headscope.checks.facts import CheckResult
 from headscope.shared.report.examination import findings_frame
+from headscope.shell.shown import Shown
 
 if TYPE_CHECKING:
     import pandas
-from headscope.shell.shown import Shown
 
 
 class Checked(Shown, CheckResult):

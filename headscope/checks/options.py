@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING, Annotated, TypedDict
 from headscope.shell.options.checkpoint import (
     AnyPath,
     CachedOptions,
-    CacheOptions,
-    CountOption,
     ModuleOptions,
-    ReportCacheOption,
-    RevisionOption,
-    TaskOption,
 )
 from headscope.shell.options.option import DeviceName, Option, ProfileName
 
@@ -23,7 +18,6 @@ if TYPE_CHECKING:
 
 _rules = partial(Option, panel="Rules")
 _data = partial(Option, panel="Data")
-_work = partial(Option, panel="Workers")
 
 
 class ProfileOption(TypedDict, total=False):
@@ -191,46 +185,3 @@ class ModuleCheck(RuleOptions, DataOptions, ModuleOptions, total=False):
 
 class CheckOptions(CheckpointCheck, ModuleCheck, total=False):
     """Options of `check`."""
-
-
-class EachOptions(CountOption, TaskOption, RevisionOption, CacheOptions, ReportCacheOption, total=False):
-    """Options for examining each checkpoint and reaching the Hub."""
-
-
-class BatchOptions(RuleOptions, EachOptions, ProfileOption, total=False):
-    """Options for examining and judging each checkpoint of a table."""
-
-    run: Annotated[bool, Option("Load each local checkpoint and call it, as `check` does.")]
-
-
-class ScanOptions(BatchOptions, total=False):
-    """Options of a scan: those of a batch, its processes and their limits."""
-
-    workers: Annotated[
-        int | None,
-        _work(
-            "Number of processes (default: two per core, as some wait for the network).",
-            in_python="0 examines in this process, without limits.",
-            metavar="N",
-            least=1,
-            is_main=True,
-        ),
-    ]
-    time_limit: Annotated[
-        float,
-        _work(
-            "Time limit for one checkpoint, in seconds.",
-            300.0,
-            in_python="Then its worker is replaced; `math.inf` for no limit.",
-            metavar="SECONDS",
-        ),
-    ]
-    memory_limit: Annotated[
-        float | None,
-        _work(
-            "Memory limit for one checkpoint, in GiB, without the libraries.",
-            8.0,
-            in_python="Address space on Linux; None for no limit.",
-            metavar="GIB",
-        ),
-    ]

@@ -1,1 +1,1 @@
-"""Where pipelines live: a callback for `transformers.Trainer`, and a plugin for pytest."""
+"""Pipelines: callbacks for the Trainer and Lightning, and a plugin for pytest."""

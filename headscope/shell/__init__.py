@@ -1,4 +1,4 @@
-"""The command line: parse, call, print, exit code. One file per command; no logic."""
+"""What all commands share: the application, output, exit codes, options, and results that show themselves."""
 
 from headscope.shell.app import main
 

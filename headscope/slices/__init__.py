@@ -1,1 +1,1 @@
-"""Rooms of the use cases: everything of one is in one folder."""
+"""Rooms of the use cases; they don't import each other, but for `inspect`."""

@@ -17,7 +17,7 @@ from tables import names_in, random_seconds, row, rows_in, write_until_killed
 
 from headscope.errors import HeadscopeError, UsageError
 from headscope.slices.fleet.facts import columns
-from headscope.slices.fleet.scanning import run_scan
+from headscope.slices.fleet.run import run_scan
 from headscope.slices.fleet.table import files as output
 from headscope.slices.fleet.table.files import RowFile
 from headscope.slices.fleet.table.table import open_table

@@ -19,7 +19,7 @@ from tables import rows_in, workers_below
 
 import headscope
 from headscope.errors import HeadscopeError, UsageError
-from headscope.slices.fleet.scanning import run_scan
+from headscope.slices.fleet.run import run_scan
 from headscope.slices.fleet.table_scan import Progressed, ScanOutput
 from headscope.slices.fleet.target import ScanSources
 
@@ -29,7 +29,7 @@ import sys
 from pathlib import Path
 from scan_faults import Slow
 import headscope
-from headscope.slices.fleet.scanning import run_scan
+from headscope.slices.fleet.run import run_scan
 from headscope.slices.fleet.table_scan import ScanOutput
 from headscope.slices.fleet.target import ScanSources
 

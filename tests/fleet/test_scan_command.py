@@ -20,7 +20,7 @@ from headscope.shell import main
 from headscope.shell.output import write_stdout
 from headscope.slices.fleet import target
 from headscope.slices.fleet.facts import ScanRow, columns
-from headscope.slices.fleet.scanning import run_scan
+from headscope.slices.fleet.run import run_scan
 from headscope.slices.fleet.table_scan import ScanOutput
 from headscope.slices.fleet.target import ScanSources, Target
 from tests import warm

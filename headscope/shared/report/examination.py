@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from headscope.core.facts import Finding, Report
 from headscope.errors import Unsupported, UsageError
+from headscope.shell.shown import Shown, fields_of
 
 if TYPE_CHECKING:
     import pandas
-from headscope.shell.shown import Shown, fields_of
 
 
 class Examination(Shown, Report):

@@ -8,7 +8,7 @@ from functools import partial
 from os import PathLike
 from typing import Annotated, Any, Literal, TypedDict
 
-from headscope.shell.options.option import DeviceName, Option
+from headscope.shell.options.option import Option
 
 AnyPath = str | PathLike[str]
 """A path, as people give it."""
@@ -189,14 +189,6 @@ class ModuleOptions(LoadedOptions, RunOptions, total=False):
     """Options for a model in memory that is run."""
 
 
-class DiagramOptions(CachedOptions, ModuleOptions, total=False):
-    """Options of `diagram`, for a checkpoint and for a model in memory."""
-
-
-class DiffOptions(CachedOptions, LoadedOptions, total=False):
-    """Options of `diff_weights`, for a checkpoint and for a model in memory."""
-
-
 class ProveOption(TypedDict, total=False):
     """Option for a proof of the pooling."""
 
@@ -205,106 +197,11 @@ class ProveOption(TypedDict, total=False):
     ]
 
 
-class ExtentOptions(ProveOption, total=False):
-    """Options for what `inspect` finds out."""
-
-    health: Annotated[
-        bool, Option("Show whether the classifier was ever trained, from its stored numbers.", is_main=True)
-    ]
-
-
-class CheckpointInspection(ExtentOptions, CachedOptions, total=False):
-    """Options of `inspect` for a checkpoint."""
-
-
-class ModuleInspection(ExtentOptions, ModuleOptions, total=False):
-    """Options of `inspect` for a model in memory."""
-
-
-class InspectOptions(CheckpointInspection, ModuleInspection, total=False):
-    """Options of `inspect`."""
-
-
-class ValueComparison(CachedOptions, total=False):
-    """Options of `compare` that the command line has too."""
-
-    values: Annotated[
-        bool,
-        Option(
-            "Also compare the stored numbers of the head.",
-            in_python="Bit by bit, for the parameters that all heads have.",
-            is_main=True,
-        ),
-    ]
-
-
-class CompareOptions(ValueComparison, ProveOption, total=False):
-    """Options of `compare`."""
-
-
-_input = partial(Option, panel="What to run", is_main=True)
-
-
-class InputOptions(TypedDict, total=False):
-    """Options for what `forward` runs, and where."""
-
-    device: Annotated[
-        DeviceName,
-        _input(
-            "`meta` (shapes, no weights), `cpu`, `cuda`, `cuda:0` or `mps`.",
-            "meta",
-            in_terminal="Default: meta; cpu for a text, image or sound.",
-            metavar="DEVICE",
-            typed=str,
-            typed_default=None,
-        ),
-    ]
-    text: Annotated[str | Iterable[str], _input("A text to score, or several.", (), metavar="TEXT", is_repeatable=True)]
-    text_pair: Annotated[
-        str | Iterable[str],
-        _input("The second text of each pair, in order.", (), metavar="TEXT", is_repeatable=True),
-    ]
-    image: Annotated[str | None, _input("Path of an image to score.", metavar="FILE")]
-    audio: Annotated[str | None, _input("Path of a WAV file to score.", metavar="FILE")]
-
-
-class CheckpointForward(InputOptions, CachedOptions, total=False):
-    """Options of `forward` for a checkpoint."""
-
-
-class ForwardOptions(CheckpointForward, ModuleOptions, total=False):
-    """Options of `forward`, for a checkpoint and for a model in memory."""
-
-
 VectorName = Literal[
     "head", "first_token", "masked_mean", "last_non_pad_token", "max", "mean_and_max", "first_last_mean",
     "last_four_concat", "last_four_average",
 ]  # fmt: skip
 """The vectors that a module can be written for without data; the others need a token or a module to be there."""
-
-
-class CodeOptions(CachedOptions, total=False):
-    """Options of `code`."""
-
-    pooling: Annotated[
-        str,
-        Option(
-            "The vector to classify: `head`, which the class itself reads, or for texts `mean`, `cls`, `last`, `max`, "
-            "`mean_and_max`, `first_last_mean`, `last_four_concat` or `last_four_average`.",
-            "head",
-            metavar="VECTOR",
-            is_main=True,
-            completes="vector",
-        ),
-    ]
-    layer: Annotated[
-        int | None,
-        Option("Index of the hidden states; 0 is the embeddings (default: the last).", metavar="N", is_main=True),
-    ]
-
-
-class SnapshotOptions(PlaceOptions, AdapterOption, total=False):
-    """Options of `snapshot`."""
 
 
 _output = partial(Option, panel="Output")

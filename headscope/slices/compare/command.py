@@ -5,10 +5,10 @@ from typing import Annotated
 from headscope.errors import ExitCode
 from headscope.shell.arguments import Output, details_option, models_argument
 from headscope.shell.completion import complete_model
-from headscope.shell.options.checkpoint import ValueComparison
 from headscope.shell.options.option import Option
 from headscope.shell.output import write_report
 from headscope.shell.progress import telling_progress
+from headscope.slices.compare.options import ValueComparison
 
 
 def compare_command(

@@ -33,11 +33,11 @@ from headscope.core.source.stored_tensors import StoredFiles
 from headscope.errors import HeadscopeError, UsageError
 from headscope.shared.report.examination import shown
 from headscope.shell.options.calls import use_case
-from headscope.shell.options.checkpoint import CompareOptions
 from headscope.shell.shown import Shown
 from headscope.shell.values import make_request, read_labels
 from headscope.slices.compare.exported import compare_with_export
 from headscope.slices.compare.facts import Aspect, Comparison, Difference, SameValues, role_of
+from headscope.slices.compare.options import CompareOptions
 
 _LARGEST_TENSOR = 2_000_000_000
 """Largest size of a tensor whose numbers are compared, in bytes of float32."""

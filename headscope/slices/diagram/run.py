@@ -9,8 +9,9 @@ from headscope.core.facts import Report
 from headscope.core.source.request import Progress
 from headscope.errors import UsageError
 from headscope.shell.options.calls import use_case
-from headscope.shell.options.checkpoint import CachedOptions, DiagramOptions, ModuleOptions
+from headscope.shell.options.checkpoint import CachedOptions, ModuleOptions
 from headscope.shell.options.option import DrawingName
+from headscope.slices.diagram.options import DiagramOptions
 from headscope.slices.inspect.run import inspect
 
 if TYPE_CHECKING:

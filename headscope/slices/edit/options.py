@@ -1,4 +1,4 @@
-"""The options on what is written to a copy of a checkpoint: those of `edit` and `repair`."""
+"""Options of `edit`."""
 
 from collections.abc import Iterable, Mapping
 from functools import partial

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any, Unpack
 
-from headscope.checks.options import BatchOptions
 from headscope.core.recent import Recent
 from headscope.core.source.memory.memory import Memory
 from headscope.errors import UsageError
 from headscope.shell.options.calls import use_case
 from headscope.slices.fleet.facts import columns
+from headscope.slices.fleet.options import BatchOptions
 from headscope.slices.fleet.pool import SECONDS, Work, memory_for, scan_here
-from headscope.slices.fleet.scanning import plan_of, target_of
+from headscope.slices.fleet.run import plan_of, target_of
 from headscope.slices.fleet.target import without_repeats
 
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from headscope.checks.command import exit_code_of
-from headscope.checks.options import ScanOptions
 from headscope.errors import ExitCode, UsageError
 from headscope.shell.arguments import OUTPUT, FormatName, Json, Quiet, models_argument
 from headscope.shell.options.option import Option, Writes
 from headscope.shell.output import print_screen, signed_text, tell_written, write_file, write_stderr, write_stdout
 from headscope.shell.progress import ended_by_signals, is_watched
+from headscope.slices.fleet.options import ScanOptions
 
 if TYPE_CHECKING:
     from headscope.slices.fleet.facts import ScanRow, ScanSummary
@@ -126,7 +126,7 @@ def scan_command(
 ) -> int:
     """Examine many checkpoints and write a table with one row for each."""
     gc.enable()  # unlike the other commands, this one runs for hours
-    from headscope.slices.fleet.scanning import run_scan
+    from headscope.slices.fleet.run import run_scan
     from headscope.slices.fleet.table_scan import ScanOutput
     from headscope.slices.fleet.target import ScanSources
 

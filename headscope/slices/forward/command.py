@@ -2,9 +2,9 @@
 
 from headscope.errors import ExitCode
 from headscope.shell.arguments import Model, Output
-from headscope.shell.options.checkpoint import CheckpointForward
 from headscope.shell.output import write_report
 from headscope.shell.progress import telling_progress
+from headscope.slices.forward.options import CheckpointForward
 
 
 def forward_command(model: Model, options: CheckpointForward, output: Output) -> int:

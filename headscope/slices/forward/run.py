@@ -17,11 +17,12 @@ from headscope.core.source.reading.reading import WITHOUT_WEIGHTS, read_checkpoi
 from headscope.core.source.request import ModuleRequest, Progress, Request, is_in_memory
 from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.shell.options.calls import use_case
-from headscope.shell.options.checkpoint import CheckpointForward, ForwardOptions, InputOptions, ModuleOptions
+from headscope.shell.options.checkpoint import ModuleOptions
 from headscope.shell.options.option import with_defaults
 from headscope.shell.shown import Shown
 from headscope.shell.values import make_request, module_options
 from headscope.slices.forward.facts import ForwardReport, LabelScore, Scored
+from headscope.slices.forward.options import CheckpointForward, ForwardOptions, InputOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,10 +13,11 @@ from headscope.shell.arguments import (
     details_option,
     format_option,
 )
-from headscope.shell.options.checkpoint import CheckpointInspection, CheckpointOptions
+from headscope.shell.options.checkpoint import CheckpointOptions
 from headscope.shell.output import write_screen, write_text
 from headscope.shell.parameters import given_words
 from headscope.shell.progress import telling_progress
+from headscope.slices.inspect.options import CheckpointInspection
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

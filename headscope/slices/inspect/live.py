@@ -9,13 +9,12 @@ from headscope.checks.findings import findings_of, likely_profile
 from headscope.core.facts import (
     Report,
 )
+from headscope.core.source.live.live_model import LiveModel
 from headscope.core.source.live.origin import LoadOrigin
 from headscope.core.source.request import ModuleRequest
 
 if TYPE_CHECKING:
     from torch import nn
-
-from headscope.core.source.live.live_model import LiveModel
 
 
 def inspect_module(module: nn.Module, module_request: ModuleRequest) -> Report:

@@ -10,8 +10,8 @@ from headscope.core.source.checkpoint import examine
 from headscope.core.source.request import ModuleRequest, Progress, is_in_memory
 from headscope.shared.report.examination import Examination, shown
 from headscope.shell.options.calls import use_case
-from headscope.shell.options.checkpoint import CheckpointInspection, InspectOptions, ModuleInspection
 from headscope.shell.values import make_request, module_options
+from headscope.slices.inspect.options import CheckpointInspection, InspectOptions, ModuleInspection
 
 if TYPE_CHECKING:
     from torch import nn

@@ -9,8 +9,9 @@ from headscope.core.source.checkpoint import examine_weights
 from headscope.core.source.request import ModuleRequest, Progress, is_in_memory
 from headscope.shared.report.examination import Examination, shown
 from headscope.shell.options.calls import use_case
-from headscope.shell.options.checkpoint import CachedOptions, DiffOptions, LoadedOptions
+from headscope.shell.options.checkpoint import CachedOptions, LoadedOptions
 from headscope.shell.values import make_request, module_options
+from headscope.slices.inspect.options import DiffOptions
 
 if TYPE_CHECKING:
     from torch import nn

@@ -5,10 +5,11 @@ from typing import Annotated
 
 from headscope.errors import ExitCode, UsageError
 from headscope.shell.arguments import JsonAlone, Model
-from headscope.shell.options.checkpoint import ReportCacheOption, SnapshotOptions
+from headscope.shell.options.checkpoint import ReportCacheOption
 from headscope.shell.options.option import Option, Writes
 from headscope.shell.output import write_stdout
 from headscope.shell.progress import telling_progress
+from headscope.slices.lookup.options import SnapshotOptions
 
 SnapshotFile = Annotated[
     Path, Option("The file to write.", flags="-o --output", metavar="FILE", is_main=True, writes=Writes.FILE)

@@ -10,9 +10,9 @@ from headscope.core.facts import CheckpointManifest
 from headscope.core.source.reading.reading import read_checkpoint
 from headscope.core.source.request import Progress
 from headscope.shell.options.calls import use_case
-from headscope.shell.options.checkpoint import SnapshotOptions
 from headscope.shell.shown import Shown, fields_of
 from headscope.shell.values import make_request
+from headscope.slices.lookup.options import SnapshotOptions
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -2,9 +2,9 @@
 
 from headscope.errors import ExitCode
 from headscope.shell.arguments import Model, OutputFile, Quiet
-from headscope.shell.options.checkpoint import CodeOptions
 from headscope.shell.output import write_text
 from headscope.shell.progress import telling_progress
+from headscope.slices.probe.options import CodeOptions
 
 
 def code_command(model: Model, options: CodeOptions, output: OutputFile = None, quiet: Quiet = False) -> int:

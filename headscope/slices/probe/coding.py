@@ -16,10 +16,11 @@ from headscope.core.source.checkpoint import Checkpoint, examine
 from headscope.core.source.request import Progress, Request
 from headscope.errors import Unsupported, UsageError, did_you_mean
 from headscope.shell.options.calls import use_case
-from headscope.shell.options.checkpoint import CodeOptions, VectorName
+from headscope.shell.options.checkpoint import VectorName
 from headscope.shell.values import make_request
 from headscope.slices.probe.facts.data import Loading
 from headscope.slices.probe.facts.result import Problem, Vector
+from headscope.slices.probe.options import CodeOptions
 from headscope.slices.probe.plan import TASK_OF
 
 OTHER_VECTOR_NAMES = {"cls": "first_token", "first": "first_token", "mean": "masked_mean", "last": "last_non_pad_token"}

@@ -12,16 +12,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headscope.copies.proving import answer_task, prove_in_process
 from headscope.core.facts.counting import few_of
 from headscope.core.facts.heads.tasks import Input
 from headscope.errors import HeadscopeError
 from headscope.slices.probe.facts.result import HeadLayout
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, slots=True)

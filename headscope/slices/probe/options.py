@@ -4,7 +4,7 @@ from functools import partial
 from typing import Annotated, Literal
 
 from headscope.checks.options import TextColumnOptions
-from headscope.shell.options.checkpoint import AnyPath, ClassOptions, PlaceOptions
+from headscope.shell.options.checkpoint import AnyPath, CachedOptions, ClassOptions, PlaceOptions
 from headscope.shell.options.option import DeviceName, Option, Writes
 
 _data = partial(Option, panel="Data")
@@ -79,4 +79,24 @@ class ProbeOptions(ModelOptions, TextColumnOptions, total=False):
             is_main=True,
             writes=Writes.FOLDER,
         ),
+    ]
+
+
+class CodeOptions(CachedOptions, total=False):
+    """Options of `code`."""
+
+    pooling: Annotated[
+        str,
+        Option(
+            "The vector to classify: `head`, which the class itself reads, or for texts `mean`, `cls`, `last`, `max`, "
+            "`mean_and_max`, `first_last_mean`, `last_four_concat` or `last_four_average`.",
+            "head",
+            metavar="VECTOR",
+            is_main=True,
+            completes="vector",
+        ),
+    ]
+    layer: Annotated[
+        int | None,
+        Option("Index of the hidden states; 0 is the embeddings (default: the last).", metavar="N", is_main=True),
     ]

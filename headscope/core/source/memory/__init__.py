@@ -1,1 +1,1 @@
-"""Reports and structures that are known before anything is built: in the process, kept, shipped."""
+"""What is known before anything is built: looked up in this process, on the disk, and in the shipped facts."""

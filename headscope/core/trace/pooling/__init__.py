@@ -1,1 +1,1 @@
-"""The rule by which a head picks or mixes positions."""
+"""How the token axis disappears: which positions a head mixes. `replay/picks.py` says what an index means."""

@@ -8,13 +8,14 @@ from os import PathLike
 from typing import Unpack
 
 from headscope.checks.given import read_selection
-from headscope.checks.options import EachOptions, RuleOptions, ScanOptions
+from headscope.checks.options import RuleOptions
 from headscope.checks.rules import RULES
 from headscope.checks.run import read_profile
 from headscope.errors import UsageError
 from headscope.shell.options.calls import use_case
 from headscope.shell.values import make_request, options_of
 from headscope.slices.fleet.facts import ScanRow, ScanSummary, Tally
+from headscope.slices.fleet.options import EachOptions, ScanOptions
 from headscope.slices.fleet.plan import ScanPlan, check_template, limits_of, worker_count
 from headscope.slices.fleet.pool import MEMORY, SECONDS
 from headscope.slices.fleet.row import RowOptions
