@@ -84,6 +84,7 @@ class Subject:
     what the head does with them, None where they were not read. `engine` is what an inference engine does that
     the user named; without one, the rules that need it are skipped. `run` is what the model did when it was called,
     None where it wasn't; then `run_reason` says why. `is_chosen` says that nobody named the profile.
+    `folder` is the folder of a whole checkpoint whose files a user may change, "" for any other place.
     """
 
     report: Report
@@ -105,6 +106,7 @@ class Subject:
     run: RunTrial | None = None
     run_reason: str = ""
     is_chosen: bool = False
+    folder: str = ""
 
 
 @dataclass(frozen=True, slots=True)

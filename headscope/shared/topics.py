@@ -29,6 +29,7 @@ _ASKING = re.compile(
     r"^(what(('s| is| are| does))?|why (is|are|does|do)|how (do i|does|to)|explain|is|the|a|an)( (a|an|the|my))?\s+",
     re.I,
 )
+_ASKED = re.compile(r"\s+(means?|do|stand for)$", re.IGNORECASE)
 _HEADING = re.compile(r"^## (?P<names>[^:\n]+): (?P<title>.+)$", re.MULTILINE)
 
 
@@ -83,7 +84,7 @@ def find_topics(words: Sequence[str]) -> tuple[Topic, ...]:
     Raises UsageError with the nearest topics.
     """
     by_name = _topics_by_name()
-    asked = _ASKING.sub("", " ".join(words).strip(" ?!")).split()
+    asked = _ASKED.sub("", _ASKING.sub("", " ".join(words).strip(" ?!"))).split()
     rest, found = list(words) if _topic_named(" ".join(words)) else asked, list[Topic]()
     while rest:
         ends = range(len(rest), 0, -1)  # the longest name first: `hidden states` is one topic
@@ -126,7 +127,8 @@ def _topic_named(name: str) -> Topic | None:
 
 
 def _letters_of(name: str) -> str:
-    return _plain_spelling(name).replace(" ", "").removesuffix("s")
+    letters = _plain_spelling(name).replace(" ", "")
+    return letters.removesuffix("s") if len(letters) > 3 else letters
 
 
 def _names_of(topic: Topic) -> tuple[str, ...]:

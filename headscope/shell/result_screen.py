@@ -36,7 +36,8 @@ def result_line(result: Any) -> str:
 
 def _room_of(result: Any) -> ModuleType:
     """Imports the module that shows results of this kind. Raises TypeError if there is none."""
-    names = [kind.__name__ for kind in type(result).__mro__ if kind.__name__ in SCREENS]
+    own = (kind for kind in type(result).__mro__ if kind.__module__.startswith("headscope."))
+    names = [kind.__name__ for kind in own if kind.__name__ in SCREENS]
     if not names:
         raise TypeError(f"not a result: {type(result).__name__}")
     return import_module(f"headscope.{SCREENS[names[0]]}")

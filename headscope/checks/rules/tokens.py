@@ -1,7 +1,7 @@
 """Rules on tokens: which one a head reads, what is there in a batch, and where files differ about them."""
 
 from headscope.checks.facts import Subject
-from headscope.checks.rules.cures import settings_code
+from headscope.checks.rules.cures import length_code, padding_code, setting_code
 from headscope.checks.rules.rule import Findings, NotApplicable, NotKnown, Rule, head_of, rule
 from headscope.core.facts import PoolingKind, Severity
 from headscope.core.facts.counting import counted, verb
@@ -21,23 +21,16 @@ def pad_token_missing(this: Rule, subject: Subject) -> Findings:
     """A head that finds the last token by its padding, without a pad token: batches fail."""
     if _position_kind(subject) is PoolingKind.LAST_NON_PAD_TOKEN and subject.built.pad_token_id is None:
         has_token = subject.tokenizer is not None and subject.tokenizer.pad_token is not None
-        has_none = subject.tokenizer is not None and not has_token and subject.tokenizer.eos_token is None
         is_asked = "" if subject.tokenizer is not None else " if it has none"
-        padding = "" if has_token else "pad_token = tokenizer.eos_token"
         yield this.find(
             Severity.ERROR,
             "The head reads the last token that is not padding, and pad_token_id is not set: a batch of more than "
             "one text raises an error, or reads padding.",
             "Set model.config.pad_token_id = tokenizer.pad_token_id, and save the model."
             if has_token
-            else "The tokenizer has neither a padding nor an end token: set tokenizer.pad_token to a token of its "
-            "vocabulary that texts don't hold, and model.config.pad_token_id to its id, and save both."
-            if has_none
             else f"Set tokenizer.pad_token = tokenizer.eos_token{is_asked} and model.config.pad_token_id = "
             "tokenizer.pad_token_id, and save both.",
-            code=""
-            if has_none
-            else settings_code(subject, tokenizer=padding, config="pad_token_id = tokenizer.pad_token_id"),
+            code=padding_code(subject),
         )
 
 
@@ -73,7 +66,7 @@ def padding_side(this: Rule, subject: Subject) -> Findings:
             "tokens and the text."
             if virtual
             else f"Set tokenizer.padding_side = {other!r}, and save the tokenizer.",
-            code="" if virtual else settings_code(subject, tokenizer=f"padding_side = {other!r}"),
+            code="" if virtual else setting_code(subject, "padding_side", other),
         )
 
 
@@ -228,7 +221,7 @@ def text_length(this: Rule, subject: Subject) -> Findings:
         f"model_max_length of the tokenizer is {facts.max_length:,}, and the model has "
         f"{most:,} positions{taken if virtual else ''}: longer texts raise {facts.too_long}.",
         f"Set tokenizer.model_max_length = {most - virtual}, and save the tokenizer.",
-        code=settings_code(subject, tokenizer=f"model_max_length = {most - virtual}"),
+        code=length_code(subject, most - virtual),
     )
 
 

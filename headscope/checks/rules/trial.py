@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from headscope.checks.facts import Subject
-from headscope.checks.rules.cures import settings_code
+from headscope.checks.rules.cures import length_code
 from headscope.checks.rules.rule import Findings, Rule, head_of, rule, severity_at
 from headscope.core.facts import Finding, PoolingKind, Profile, Severity
 from headscope.core.facts.counting import counted, few_of, verb
@@ -273,9 +273,7 @@ def run_length_fails(this: Rule, subject: Subject) -> Findings:
             f"A text of {trial.fails_at_length:,} tokens fails, "
             f"{'although the model has as many positions' if is_within else allowed}: {trial.length_error}.",
             _REMEDY if is_within else f"Set tokenizer.model_max_length {limit}, and save the tokenizer.",
-            code=""
-            if is_within or positions is None
-            else settings_code(subject, tokenizer=f"model_max_length = {positions - virtual}"),
+            code="" if is_within or positions is None else length_code(subject, positions - virtual),
         )
 
 
@@ -322,7 +320,8 @@ def _add_causes(effect: Finding, causes: list[str], cures: Mapping[str, str], tr
     # A cure of a batch was tried: the batch gave equal scores with it. The remedies of the causes were not.
     has_own_cure = effect.id == "HS525" and trial is not None and trial.batch_cure is not BatchCure.NONE
     remedy = effect.remedy if has_own_cure else " ".join(dict.fromkeys(cures[cause] for cause in causes))
-    return replace(effect, message=f"{effect.message} Likely cause: {' and '.join(causes)}.", remedy=remedy)
+    message = f"{effect.message} Likely cause: {' and '.join(causes)}."
+    return replace(effect, message=message, remedy=remedy, code="" if remedy != effect.remedy else effect.code)
 
 
 _FORESEES = {

@@ -18,7 +18,7 @@ TopicName = Annotated[
     typer.Argument(
         metavar="TOPIC",
         help="A rule (HS102, head-new), a pooling (first_token), an operation, an idea (logits), a word on a screen, "
-        "a class (BertPooler).",
+        "a term (lora), a class (BertPooler), a family (bert).",
         show_default=False,
         autocompletion=complete_topic,
     ),
@@ -27,7 +27,7 @@ TopicName = Annotated[
 
 def _find_topics_named(words: list[str]) -> "tuple[Topic, ...]":
     """Finds the topics that the words name, also classes."""
-    # The api knows the classes and is slow to import, so the written topics come first.
+    # What knows the classes is slow to import, so the written topics come first.
     from headscope.shared.topics import find_topics
 
     try:

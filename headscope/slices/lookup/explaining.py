@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _CLASS = re.compile(r"[A-Z]\w*[a-z]\w*", re.ASCII)
 _MODEL_CLASS = re.compile(r"\w+For[A-Z]\w*", re.ASCII)
+_RULE = re.compile(r"HS\d{3}", re.ASCII)
 _TASKS = ("Sequence", "Image", "Audio", "Video", "Token")
 """The first words of tasks, the one that a family's name stands for first."""
 _CLASSIFIER = re.compile(rf"(?P<family>\w+?)For(?P<task>{'|'.join(_TASKS)})Classification", re.ASCII)
@@ -33,11 +34,11 @@ class Explained(Shown, tuple["Topic", ...]):
 
 @use_case
 def explain(*topics: str) -> Explained:
-    """Explains rules, poolings, operations, ideas, words on the screens, or classes of Transformers and PyTorch.
+    """Explains rules, poolings, operations, ideas, terms, words on the screens, classes, or families of models.
 
     Args:
-        *topics: IDs or names, such as `"HS102"`, `"first_token"`, `"tanh"`, `"logits"` or `"BertPooler"`. Without any,
-            every topic is returned, but for the classes.
+        *topics: IDs or names, such as `"HS102"`, `"first_token"`, `"lora"`, `"BertPooler"` or `"bert"`. Without any, every
+            topic is returned, but for the classes.
 
     Returns:
         The topics in the given order, each with its `id`, `names`, `title` and `text` (Markdown).
@@ -62,7 +63,7 @@ def topics_named(words: Sequence[str]) -> tuple[Topic, ...]:
     try:
         return find_topics(words)
     except UsageError:  # classes and families are looked up last: that reads the sources of libraries
-        if len(words) > 1 and not any(map(_CLASS.fullmatch, words)):
+        if len(words) > 1 and not any(_CLASS.fullmatch(word) or _RULE.fullmatch(word) for word in words):
             raise
     return tuple(dict.fromkeys(topic for word in words for topic in _topics_of_word(word)))
 

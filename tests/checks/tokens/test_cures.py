@@ -1,5 +1,6 @@
 """The code that a finding prints, run as it is, cures the checkpoint that has it; so does a command that it names."""
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -46,13 +47,32 @@ def test_the_code_of_a_finding_cures_it(fault: str, tmp_path: Path) -> None:
     }
 
 
-def test_a_tokenizer_without_any_token_for_it_gets_a_sentence_and_no_code(tmp_path: Path) -> None:
-    tokens = without_pad(tokenizer("gpt2"))
-    tokens.eos_token = None
-    folder = save(tmp_path / "model", "gpt2", tokens, pad_token_id=None)
-    (finding,) = faults(folder, "HS301")
-    assert finding.code == ""
-    assert "neither a padding nor an end token" in finding.remedy
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_code_changes_its_fields_and_nothing_else(fault: str, tmp_path: Path) -> None:
+    family, make, config = FAULTS[fault]
+    folder, rule = save(tmp_path / "model", family, make(), **config), fault.partition(" ")[0]
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    (finding,) = faults(folder, rule)
+    exec(finding.code, {})
+    for file in folder.iterdir():
+        if file.suffix == ".json" and file.read_bytes() != before[file.name]:
+            old, new = json.loads(before[file.name]), json.loads(file.read_bytes())
+            changed = {name for name in {*old, *new} if old.get(name) != new.get(name)}
+            assert changed <= {"pad_token", "pad_token_id", "padding_side", "model_max_length"}
+        else:
+            assert file.read_bytes() == before[file.name]
+
+
+def test_no_code_for_a_place_that_others_share(tmp_path: Path) -> None:
+    commit = tmp_path / "models--me--own" / "snapshots" / ("a" * 40)
+    (tmp_path / "models--me--own" / "blobs").mkdir(parents=True)
+    (tmp_path / "models--me--own" / "refs").mkdir()
+    folder = save(commit, "bert", tokenizer("bert", "left"))
+    assert [item.code for item in faults(folder, "HS303")] == [""]
+    whole = save(tmp_path / "whole", "bert", tokenizer("bert", "left"))
+    save(whole / "part", "bert", tokenizer("bert", "left"))
+    part = headscope.check(str(whole), "inference", select="HS303", subfolder="part", offline=True)
+    assert [item.code for item in part.findings] == [""]
 
 
 def test_the_command_of_a_finding_names_the_classes(tmp_path: Path) -> None:

@@ -106,11 +106,12 @@ def placeholder_labels(this: Rule, subject: Subject) -> Findings:
 def _naming_command(subject: Subject) -> str:
     """Gives the command that names the classes; "" for what it can't edit: a live model, an adapter."""
     report, missing = subject.report, find_missing(subject.report)
-    if is_live_subject(subject) or report.adapter is not None or missing.head or missing.elsewhere:
+    is_whole = report.adapter is None and not report.needs_repair and not report.shows_chain
+    if is_live_subject(subject) or not is_whole or missing.head or missing.elsewhere:
         return ""
     names = ",".join("ABCD"[: report.model.num_labels])
     more = ",..." if report.model.num_labels > 4 else ""
-    model = shlex.quote(report.checkpoint.reference)
+    model = shlex.quote(subject.folder) if subject.folder else "MODEL"
     return f"name the classes in the order of their scores: `headscope edit {model} -o DIR --labels {names}{more}`"
 
 
