@@ -37,8 +37,8 @@ def explain(*topics: str) -> Explained:
     """Explains rules, poolings, operations, ideas, terms, words on the screens, classes, or families of models.
 
     Args:
-        *topics: IDs or names, such as `"HS102"`, `"first_token"`, `"lora"`, `"BertPooler"` or `"bert"`. Without any, all
-            topics are returned, but for the classes.
+        *topics: IDs or names, such as `"HS102"`, `"first_token"`, `"lora"`, `"BertPooler"` or `"bert"`. Without any,
+            every topic is returned, but for classes and families.
 
     Returns:
         The topics in the given order, each with its `id`, `names`, `title` and `text` (Markdown).
