@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from headscope.slices.diagram.run import diagram as diagram
     from headscope.slices.edit.run import Edited as Edited, edit as edit
     from headscope.slices.engines.run import Engines as Engines, engines as engines
-    from headscope.slices.fleet.batches import scan_batch as scan_batch
     from headscope.slices.fleet.facts import ScanRow as ScanRow
-    from headscope.slices.fleet.run import scan as scan
+    from headscope.slices.fleet.run import scan as scan, scan_batch as scan_batch
     from headscope.slices.forward.run import Forwarded as Forwarded, forward as forward
     from headscope.slices.inspect.run import inspect as inspect
     from headscope.slices.inspect.weight_diff import diff_weights as diff_weights
@@ -58,8 +57,7 @@ if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept every 
         "slices.loaded.save_verification": "verify_save",
         "slices.loaded.server_verification": "verify_served VerifiedServer",
         "slices.loaded.run": "verify Verified",
-        "slices.fleet.batches": "scan_batch",
-        "slices.fleet.run": "scan",
+        "slices.fleet.run": "scan scan_batch",
         "slices.probe.run": "probe Probed",
         "slices.repair.run": "repair RepairedCopy",
         "checks.checked": "Checked",
