@@ -6,6 +6,7 @@ Without a name, everything but what takes hours. `--check` compares instead, and
 import argparse
 import os
 import sys
+import tempfile
 from importlib import import_module
 from pathlib import Path
 from time import monotonic
@@ -33,7 +34,7 @@ TABLE = {
     "engines": Generated("write_engines", "docs/engines.md, from the cited facts and scripts/engine_runs"),
     "surface": Generated("write_surface", "docs/surface.txt, from everything public"),
     "health": Generated("calibrate_health", "docs/health.md and its picture, from benchmarks/health_heads.csv"),
-    # These two set the environment for an offline run, so they come last.
+    # `questions` sets the width of the terminal, which pictures of screens follow, so it comes after them.
     "pictures": Generated("write_pictures", "heads in docs/images, from snapshots and modules in docs/questions.md"),
     "questions": Generated("write_questions", "output in `console` blocks, from the commands in them"),
     "atlas": Generated("write_atlas", "docs/atlas.json and atlas.md, from the installed Transformers", is_slow=True),
@@ -50,18 +51,22 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", choices=[[], *TABLE], help="see below")
     parser.add_argument("--check", action="store_true", help="compare instead")
     given = parser.parse_args()
-    os.environ["HF_HUB_OFFLINE"] = "1"  # the Hub's client reads it once, when the first script imports it
-    failed = []
-    for name, item in TABLE.items():
-        if name not in given.names if given.names else item.is_slow:
-            continue
-        start = monotonic()
-        if import_module(item.module).main(["--check"] if given.check else []):
-            failed.append(name)
-        print(f"{name}: {'differs' if name in failed else 'ok'} ({monotonic() - start:.0f} s)", flush=True)
+    names = [name for name, item in TABLE.items() if (name in given.names if given.names else not item.is_slow)]
+    with tempfile.TemporaryDirectory() as empty:
+        # The Hub's client reads these once, when the first script imports it: nobody's own files belong into a page.
+        os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HOME": empty, "HF_HUB_CACHE": empty}
+        failed = [name for name in names if _run_script(name, ["--check"] if given.check else [])]
     if failed:
         print(f"run `python -m scripts.generate {' '.join(failed)}`", file=sys.stderr)
     return int(bool(failed))
+
+
+def _run_script(name: str, arguments: list[str]) -> int:
+    """Runs one script, prints how it went and how long it took, and gives its exit status."""
+    start = monotonic()
+    status: int = import_module(TABLE[name].module).main(arguments)
+    print(f"{name}: {'differs' if status else 'ok'} ({monotonic() - start:.0f} s)", flush=True)
+    return status
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ def result_line(result: Any) -> str:
 def _room_of(result: Any) -> ModuleType:
     """Imports the module that shows results of this kind. Raises TypeError if there is none."""
     own = (kind for kind in type(result).__mro__ if kind.__module__.startswith("headscope."))
-    names = [kind.__name__ for kind in own if kind.__name__ in SCREENS]
-    if not names:
+    room = next((SCREENS[kind.__name__] for kind in own if kind.__name__ in SCREENS), None)
+    if room is None:
         raise TypeError(f"not a result: {type(result).__name__}")
-    return import_module(f"headscope.{SCREENS[names[0]]}")
+    return import_module(f"headscope.{room}")

@@ -35,7 +35,8 @@ def padding_code(subject: Subject) -> str:
 def _code_of(subject: Subject, changes: dict[str, dict[str, object]]) -> str:
     lines = ["import json, pathlib", f"folder = pathlib.Path({subject.folder!r})"]
     for file, fields in changes.items():
-        lines += [f"file = folder / {json.dumps(file)}", 'settings = json.loads(file.read_text("utf-8"))']
+        lines += [f"file = folder / {json.dumps(file)}"]
+        lines += ['settings = json.loads(file.read_text("utf-8")) if file.exists() else {}']
         # A model of several parts keeps the fields of its language model in a part of the file.
         place = 'settings.get("text_config", settings)' if file == "config.json" else "settings"
         lines += [f"{place}[{name!r}] = {value!r}" for name, value in fields.items()]

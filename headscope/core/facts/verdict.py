@@ -1,4 +1,4 @@
-"""Verdicts, and the severities that the rules' findings have."""
+"""Verdicts, on one model and on several, and the order of the severities that lead to them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -2,12 +2,11 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from headscope.checks.rules import RULES
-from headscope.checks.rules.rule import Severities
 from headscope.core.facts import Profile, Severity
 from headscope.core.facts.counting import few_of
 from headscope.core.facts.plain import to_dict
@@ -15,6 +14,9 @@ from headscope.core.words.console import SEVERITY, STRONG
 from headscope.core.words.document import Document, opening
 from headscope.core.words.lines import Paragraph
 from headscope.shared.topics import GROUPS, Topic, topics
+
+if TYPE_CHECKING:
+    from headscope.checks.rules.rule import Severities
 
 
 def shown_screen(result: Sequence[Topic]) -> RenderableType:
@@ -44,9 +46,13 @@ def topic_screen(topic: Topic) -> RenderableType:
     )
 
 
-def declared_severities(topic: Topic) -> Severities | None:
+def declared_severities(topic: Topic) -> "Severities | None":
     """Gives the severities that a rule may find; None for a topic that is not a rule."""
-    return RULES[topic.id].severities if topic.group == "rules" else None
+    if topic.group != "rules":
+        return None
+    from headscope.checks.rules import RULES  # slow to import, and no other topic needs them
+
+    return RULES[topic.id].severities
 
 
 def severity_words(found: Sequence[Severity]) -> str:

@@ -63,6 +63,14 @@ def test_the_code_changes_its_fields_and_nothing_else(fault: str, tmp_path: Path
             assert file.read_bytes() == before[file.name]
 
 
+def test_a_file_that_is_not_there_is_written(tmp_path: Path) -> None:
+    folder = save(tmp_path / "model", "bert", tokenizer("bert", "left"))
+    (finding,) = faults(folder, "HS303")
+    (folder / "tokenizer_config.json").unlink()
+    exec(finding.code, {})
+    assert json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8")) == {"padding_side": "right"}
+
+
 def test_no_code_for_a_place_that_others_share(tmp_path: Path) -> None:
     commit = tmp_path / "models--me--own" / "snapshots" / ("a" * 40)
     (tmp_path / "models--me--own" / "blobs").mkdir(parents=True)
