@@ -64,10 +64,10 @@ def modules() -> list[Path]:
     return sorted((ROOT / "headscope").rglob("*.py"))
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_module_says_in_its_first_line_what_it_knows(path: Path) -> None:
-    first = path.read_text(encoding="utf-8").splitlines()[0]
-    assert re.match(r'"""\S.{8,}', first), "the first line is no docstring that says something"
+def test_a_module_says_in_its_first_line_what_it_knows() -> None:
+    for path in modules():
+        first = path.read_text(encoding="utf-8").splitlines()[0]
+        assert re.match(r'"""\S.{8,}', first), f"{path}: the first line is no docstring that says something"
 
 
 def texts_of(call: ast.expr | None) -> list[str]:
@@ -77,10 +77,12 @@ def texts_of(call: ast.expr | None) -> list[str]:
     return ["".join(str(part.value) for part in found if isinstance(part, ast.Constant)) for found in parts]
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_messages_and_hints_begin_and_end_alike(path: Path) -> None:
-    raised = (item.exc for item in ast.walk(ast.parse(path.read_text())) if isinstance(item, ast.Raise))
-    for message, hint in (texts for call in raised if len(texts := texts_of(call)) == 2):
+def test_messages_and_hints_begin_and_end_alike() -> None:
+    trees = (ast.parse(path.read_text(encoding="utf-8")) for path in modules())
+    raised = (item.exc for tree in trees for item in ast.walk(tree) if isinstance(item, ast.Raise))
+    pairs = [texts for call in raised if len(texts := texts_of(call)) == 2]
+    assert len(pairs) > 300
+    for message, hint in pairs:
         assert not message.endswith(".") or message.endswith("..."), message
         assert not re.match(r"[A-Z][a-z]+ |.*[^.]\.$", hint), hint
 
@@ -115,7 +117,7 @@ def test_every_command_is_in_the_readme() -> None:
     app = importlib.import_module("headscope.commands")
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     for name in app.COMMANDS:
-        assert f"| `headscope {name}" in text, f"{name} has no line in the table of commands"
+        assert f"`headscope {name}" in text or f"`{name}`" in text, f"README doesn't name {name}"
 
 
 def test_files_of_the_package_that_the_documentation_names_are_there() -> None:

@@ -1,10 +1,7 @@
 """Topics: all that a report can name is explained, and what stands in a topic is true of the program."""
 
-import ast
 import inspect
 import json
-import re
-import shlex
 import subprocess
 import sys
 import textwrap
@@ -19,93 +16,17 @@ from transformers.models.bert.modeling_bert import BertPooler
 
 import headscope
 from headscope.checks.rules import RULES
-from headscope.core.facts.verdict import Verdict
 from headscope.core.words.console import plain_text
 from headscope.errors import UsageError
-from headscope.facts import ParameterStatus, PoolingKind, Profile, Severity, Task
-from headscope.shared.loaded.facts import TensorStatus
-from headscope.shared.topics import GROUPS, Topic, find_topics, topics
+from headscope.facts import PoolingKind
+from headscope.shared.topics import Topic, find_topics, topics
 from headscope.shell import main
-from headscope.shell.app import build_application
 from headscope.slices.lookup import explaining
 from headscope.slices.lookup.explained_screen import topic_screen
 from scripts.write_rules import rules_page
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((ROOT / "docs/schema/headscope-1.0.schema.json").read_text())
-_TOPICS = pytest.mark.parametrize("topic", topics(), ids=lambda topic: topic.id)
-
-
-@pytest.mark.parametrize("identifier", RULES)
-def test_every_rule_has_a_topic_under_its_id_and_its_name(identifier: str) -> None:
-    rule = RULES[identifier]
-    assert find_topics((identifier,))[0] is find_topics((rule.name,))[0]
-    assert find_topics((identifier,))[0].title == rule.title
-
-
-def test_no_topic_is_of_a_rule_that_does_not_exist() -> None:
-    assert {topic.id for topic in topics() if topic.group == "rules"} == set(RULES)
-
-
-def words_at_the_margin() -> set[str]:
-    """Collects the words that the code yields with a text."""
-    files = [
-        file
-        for file in (ROOT / "headscope").rglob("*.py")
-        if "screen" in file.as_posix() or {"report", "words", "diagram"} & {*file.parts}
-    ]
-    assert len(files) > 40
-    found = (node.value for file in files for node in ast.walk(ast.parse(file.read_text())) if is_yield(node))
-    said = {name.value for pair in found for name in pair.elts[:1] if isinstance(name, ast.Constant)}
-    return {word for word in said if isinstance(word, str) and word}
-
-
-def is_yield(node: ast.AST) -> bool:
-    return isinstance(node, ast.Yield) and isinstance(node.value, ast.Tuple)
-
-
-WORDS = (
-    *(*PoolingKind, *ParameterStatus, *Profile, *Verdict, *TensorStatus, *Severity, *Task),
-    *(*words_at_the_margin(), *GROUPS),
-    *("logistic regression", "CLS", "[CLS]", "labels:", "base model", "next", "rules", "skipped", "data", "hidden"),
-)
-
-
-@pytest.mark.parametrize("name", sorted({*map(str, WORDS)} - {"ideas", "terms", "words"}))
-def test_every_word_of_a_screen_has_a_topic(name: str) -> None:
-    assert find_topics((name,))[0].text
-
-
-def test_ids_are_told_apart() -> None:
-    names = [known.lower().replace("-", " ") for topic in topics() for known in (topic.id, *topic.names)]
-    assert len(set(names)) == len(names)
-
-
-@_TOPICS
-def test_code_compiles(topic: Topic) -> None:
-    for code in re.findall(r"```py(?:thon)?\n(.*?)```", topic.text, re.DOTALL):
-        compile(code, topic.id, "exec")
-
-
-@_TOPICS
-def test_commands_exist_with_their_options(topic: Topic) -> None:
-    for line in re.findall(r"`headscope ([^`]+)`", topic.text):
-        name, *words = shlex.split(line)
-        command = build_application().commands[name]  # type: ignore[attr-defined]
-        known = {option for parameter in command.params for option in parameter.opts}
-        assert {word for word in words if word.startswith("-")} <= known, line
-
-
-@pytest.mark.parametrize("width", ["60", "80", "200"])
-@_TOPICS
-def test_nothing_is_cut(
-    topic: Topic, width: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", width)
-    assert main(["explain", topic.id]) == 0
-    shown = capsys.readouterr().out
-    text = re.sub(r"```\w*|\*\*|`", "", topic.text)
-    assert "".join(shown.split()).endswith("".join(text.split()))
 
 
 def test_json_is_as_published(capsys: pytest.CaptureFixture[str]) -> None:
