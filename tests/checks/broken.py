@@ -52,8 +52,12 @@ class Case:
     options: dict[str, Any] = field(default_factory=dict)
 
     def run(self, folder: Path) -> CheckResult:
+        """The result of the rules on what is built in the folder."""
+        return self.check(self.build(folder))
+
+    def check(self, place: Path) -> CheckResult:
         """The result of the rules."""
-        return headscope.check(str(self.build(folder)), self.profile, offline=True, **self.options)
+        return headscope.check(str(place), self.profile, offline=True, **self.options)
 
     def found(self, result: CheckResult) -> set[str]:
         """The ids that count: graver than a note, and those that were seeded; no head of the corpus was trained."""

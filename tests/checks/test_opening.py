@@ -435,7 +435,7 @@ def test_a_run_that_was_wanted_and_is_not_is_unknown() -> None:
 
 
 def test_a_run_shows_what_peft_does_with_numbers() -> None:
-    fit = Gap(GapTopic.ADAPTER_FIT, "without numbers")
+    fit = Gap(GapTopic.ADAPTER_FIT, "without values")
     trial, failed = RunTrial(RunScope(1, 1, 1, "cpu")), RunTrial(RunScope(0, 0, 0, "cpu"))
     about = a_subject(not_determined=(OTHER_GAP, fit), run=None)
     found = with_run(about, trial, is_wanted=True)

@@ -1,5 +1,6 @@
 """Every seeded fault is found, and no rule cries wolf on a healthy checkpoint."""
 
+import contextlib
 import copy
 import json
 from pathlib import Path
@@ -20,6 +21,7 @@ from headscope.shell import main
 from tests.checks.advice import unusable_advice
 from tests.checks.broken import Case, saved, trained
 from tests.checks.corpus import FAULTS, HEALTHY
+from tests.checks.cured import CURED_BY_CODE, CURED_BY_COMMAND, NOT_CURED
 from tests.families import FAMILIES
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs/schema/headscope-1.0.schema.json").read_text())
@@ -55,7 +57,8 @@ def _skip_what_older_versions_settle(case: Case) -> None:
 @pytest.mark.parametrize("case", FAULTS, ids=lambda case: case.name)
 def test_a_seeded_fault_is_found_and_nothing_else(case: Case, tmp_path: Path) -> None:
     _skip_what_older_versions_settle(case)
-    result = case.run(tmp_path)
+    place = case.build(tmp_path)
+    result = case.check(place)
     assert case.found(result) == case.expected, [item.message for item in result.findings]
     assert [item for item in result.findings if item.severity not in _declared(item.id, case.profile)] == []
     grave = any(item.severity is Severity.ERROR for item in result.findings)
@@ -64,6 +67,24 @@ def test_a_seeded_fault_is_found_and_nothing_else(case: Case, tmp_path: Path) ->
     assert packed <= case.name.startswith("HS404")
     assert all(item.message and item.remedy and item.url for item in result.findings)
     assert [fault for item in result.findings for fault in unusable_advice(item)] == []
+    codes = {item.id: item.code for item in result.findings if item.id in case.expected and item.code}
+    for identifier, code in codes.items():
+        _run_cure(code, place)
+        after = case.check(place)
+        assert identifier not in case.found(after)
+        assert {item.id for item in after.findings if item.severity is Severity.ERROR} <= case.found(result)
+
+
+def _run_cure(code: str, folder: Path) -> None:
+    """Runs the code of a finding where a user would, in the folder of the checkpoint."""
+    with contextlib.chdir(folder):
+        exec(code, {})
+
+
+def test_a_rule_is_cured_here_or_the_table_says_why_not() -> None:
+    """The codes of HS107, HS109, HS301, HS302, HS521 and HS528, and the commands, are run in tests/checks/tokens."""
+    assert set(NOT_CURED) | CURED_BY_CODE | CURED_BY_COMMAND == set(RULES)
+    assert not set(NOT_CURED) & (CURED_BY_CODE | CURED_BY_COMMAND)
 
 
 def _declared(identifier: str, profile: str) -> tuple[Severity, ...]:

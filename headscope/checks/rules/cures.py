@@ -1,4 +1,4 @@
-"""Code that cures a finding, for the checkpoint that was checked: it sets one field in a file, and leaves all else."""
+"""Code that cures a finding, for the checkpoint that was checked: it changes what is wrong, and leaves all else."""
 
 import json
 
@@ -32,13 +32,68 @@ def padding_code(subject: Subject) -> str:
     return _code_of(subject, changes)
 
 
-def _code_of(subject: Subject, changes: dict[str, dict[str, object]]) -> str:
+def config_code(subject: Subject, **fields: object) -> str:
+    """Writes Python code that sets fields of config.json; "" where no folder may be changed."""
+    return _code_of(subject, {"config.json": fields}, part="") if subject.folder else ""
+
+
+def token_id_code(subject: Subject, field: str, number: int | None) -> str:
+    """Writes Python code that sets a token's id in config.json; "" where the id isn't known."""
+    return _code_of(subject, {"config.json": {field: number}}) if subject.folder and number is not None else ""
+
+
+def unpadded_code(subject: Subject) -> str:
+    """Writes Python code that leaves padding out of tokenizer.json, as it is before the first padded batch."""
+    return _code_of(subject, {"tokenizer.json": {"padding": None}}) if subject.folder else ""
+
+
+def renaming_code(subject: Subject, names: dict[str, str]) -> str:
+    """Writes Python code that gives tensors new names; "" for weights in several files or in another format."""
+    file = _weight_file(subject, ".safetensors")
+    if not file or not names:
+        return ""
+    lines = [
+        "import os, pathlib",
+        "from safetensors.torch import load_file, save_file",
+        f"file = pathlib.Path({subject.folder!r}) / {file!r}",
+        "state = load_file(file)",
+        *(f"state[{new!r}] = state.pop({old!r})" for old, new in names.items()),
+        "save_file(state, f'{file}.new', metadata={'format': 'pt'})",
+        "os.replace(f'{file}.new', file)",
+    ]
+    return "\n".join(lines)
+
+
+def safetensors_code(subject: Subject) -> str:
+    """Writes Python code that saves a PyTorch file as safetensors, which is read first; "" for several files."""
+    file = _weight_file(subject, ".bin")
+    if not file or subject.report.adapter is not None:
+        return ""
+    lines = [
+        "import pathlib, torch",
+        "from safetensors.torch import save_file",
+        f"folder = pathlib.Path({subject.folder!r})",
+        f"state = torch.load(folder / {file!r}, map_location='cpu', weights_only=True)",
+        "state = {name: tensor.clone().contiguous() for name, tensor in state.items()}",
+        "save_file(state, folder / 'model.safetensors', metadata={'format': 'pt'})",
+    ]
+    return "\n".join(lines)
+
+
+def _weight_file(subject: Subject, ending: str) -> str:
+    """Gives the only file of the weights; "" if there are several, or if it has another format."""
+    files = subject.report.checkpoint.files
+    return files[0] if subject.folder and len(files) == 1 and files[0].endswith(ending) else ""
+
+
+def _code_of(subject: Subject, changes: dict[str, dict[str, object]], part: str = "text_config") -> str:
+    """Writes code for fields by file; those of a configuration are set in its `part`, if it has that part."""
     lines = ["import json, pathlib", f"folder = pathlib.Path({subject.folder!r})"]
     for file, fields in changes.items():
         lines += [f"file = folder / {json.dumps(file)}"]
         lines += ['settings = json.loads(file.read_text("utf-8")) if file.exists() else {}']
         # A model of several parts keeps the fields of its language model in a part of the file.
-        place = 'settings.get("text_config", settings)' if file == "config.json" else "settings"
+        place = f'settings.get("{part}", settings)' if file == "config.json" and part else "settings"
         lines += [f"{place}[{name!r}] = {value!r}" for name, value in fields.items()]
         lines += ['file.write_text(json.dumps(settings, indent=2), "utf-8")']
     return "\n".join(lines)

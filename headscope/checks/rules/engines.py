@@ -22,7 +22,7 @@ def _warning_at_inference(subject: Subject) -> Severity:
     return severity_at(subject, training=Severity.NOTE, inference=Severity.WARNING)
 
 
-@rule("HS901", "engine-other-head", "The engine runs another head", needs=("engine",), finds="W|E")
+@rule("HS901", "engine-other-head", "The engine runs a different head", needs=("engine",), finds="W|E")
 def engine_other_head(this: Rule, subject: Subject) -> Findings:
     """Another position, activation or layer than in Transformers, without an error."""
     engine = _engine_of(subject)

@@ -82,9 +82,9 @@ def _reason_of_profile(subject: Subject) -> str:
 def _unread_numbers(subject: Subject) -> tuple[str, ...]:
     """Names the numbers that were not read: the verdict says nothing about them."""
     packed = any(item.quantized is not None for item in subject.report.weights.parameters if item.in_base)
-    read = {"the numbers of the head": subject.values, "the numbers of the base model": subject.numbers}
+    read = {"the values of the head": subject.values, "the values of the base model": subject.numbers}
     unread = tuple(name for name, found in read.items() if found is None)
-    # Packed numbers of the base model are left out even if its other numbers are read.
+    # Packed values of the base model are left out even if its other values are read.
     return (*unread, "quantized numbers") if packed and subject.numbers is not None else unread
 
 

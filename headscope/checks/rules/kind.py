@@ -1,6 +1,7 @@
 """Rules on what the checkpoint is: its kind, its state, its number format, its code, its adapter."""
 
 from headscope.checks.facts import Subject
+from headscope.checks.rules.cures import safetensors_code
 from headscope.checks.rules.rule import (
     HOW_TO_GIVE_CODE,
     Findings,
@@ -12,7 +13,7 @@ from headscope.checks.rules.rule import (
     rule,
     severity_at,
 )
-from headscope.core.facts import AdapterFault, ParameterStatus, Profile, Severity, StateKind, WeightsFormat
+from headscope.core.facts import AdapterFault, ParameterStatus, Profile, Severity, StateKind, Task, WeightsFormat
 from headscope.core.facts.counting import few_of, verb
 from headscope.core.facts.report import find_missing
 from headscope.core.facts.stored.adapter import AdapterFacts, AdapterFaultKind, describe_fault
@@ -253,7 +254,16 @@ def pickled_weights(this: Rule, subject: Subject) -> Findings:
             "Tools that load the weights without weights_only=True run it as a program.",
             "Save them again with save_pretrained, which writes safetensors.",
             subject.report.checkpoint.files,
+            code=safetensors_code(subject),
         )
+
+
+_PEFT_TASKS = {
+    Task.SEQUENCE_CLASSIFICATION: "SEQ_CLS",
+    Task.TOKEN_CLASSIFICATION: "TOKEN_CLS",
+    Task.QUESTION_ANSWERING: "QUESTION_ANS",
+}
+"""PEFT's task types of heads: https://huggingface.co/docs/peft/package_reference/peft_types#peft.TaskType."""
 
 
 @rule("HS107", "adapter-without-head", "The adapter does not carry the head")
@@ -274,7 +284,9 @@ def adapter_without_head(this: Rule, subject: Subject) -> Findings:
     is_untraced = bool(adapter.own_class) and subject.report.head is None
     names = find_missing(subject.report).elsewhere if is_untraced else adapter.not_carried
     if names:
-        setting = f"modules_to_save={list(adapter.modules_to_save)}"
+        task = _PEFT_TASKS.get(subject.report.model.task)
+        by_task = f'task_type="{task}" and ' if task and task != adapter.task_type else ""
+        setting = f"{by_task}modules_to_save={list(adapter.modules_to_save)}"
         whose = f"This is an adapter of {adapter.own_model}, and it holds no classifier: "
         lost = f"{few_of(names)}: random at every load."
         cls = subject.report.model.class_name

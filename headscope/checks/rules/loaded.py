@@ -12,7 +12,7 @@ from headscope.shared.loaded.facts import LoadedModel, ScoreComparison, TensorCh
 _FINISHED = "Load the weights of a finished save: gather sharded weights first, and check the file for NaN."
 _LOAD_AGAIN = "Load it with the class that the checkpoint names, and compare again."
 _SAVE_OR_LOAD = (
-    "If the model was trained or changed after the load, save it. If not, the loader put other numbers in: load it "
+    "If the model was trained or changed after the load, save it. If not, the loader put other values in: load it "
     "with the class that the checkpoint names, and compare again."
 )
 
@@ -36,12 +36,12 @@ def reasons_of(items: Sequence[TensorCheck]) -> str:
 
 @rule("HS701", "loaded-head-differs", "The loaded head differs from the checkpoint", command="verify")
 def _head_differs(this: Rule, loaded: LoadedModel) -> Findings:
-    """A tensor of the head holds other numbers than the checkpoint stores for it."""
+    """A tensor of the head holds other values than the checkpoint stores for it."""
     found = list(loaded.of(TensorStatus.DIFFERENT, head=True))
     if found:
         yield this.find(
             Severity.ERROR,
-            f"{few_of(tensor_names(found))} {verb(len(found), 'holds', 'hold')} other numbers than the checkpoint"
+            f"{few_of(tensor_names(found))} {verb(len(found), 'holds', 'hold')} other values than the checkpoint"
             f"{reasons_of(found)}{largest_of(found)}: the scores are not those of the checkpoint.",
             _SAVE_OR_LOAD,
             tensor_names(found),
@@ -55,7 +55,7 @@ def _head_random(this: Rule, loaded: LoadedModel) -> Findings:
     if found:
         yield this.find(
             Severity.ERROR,
-            f"The checkpoint holds nothing for {few_of(tensor_names(found))}: every load gives other numbers.",
+            f"The checkpoint holds nothing for {few_of(tensor_names(found))}: every load gives other values.",
             "Train the head and save it, or load a checkpoint that has it.",
             tensor_names(found),
         )
@@ -75,9 +75,9 @@ def _head_dropped(this: Rule, loaded: LoadedModel) -> Findings:
         )
 
 
-@rule("HS704", "loaded-head-placeholder", "The loaded head holds no real numbers", command="verify")
+@rule("HS704", "loaded-head-placeholder", "The loaded head holds no real values", command="verify")
 def _head_placeholder(this: Rule, loaded: LoadedModel) -> Findings:
-    """A tensor of the head is zero throughout, holds NaN or infinite numbers, or has no elements."""
+    """A tensor of the head is zero throughout, holds NaN or infinite values, or has no elements."""
     found = list(loaded.of(TensorStatus.PLACEHOLDER, head=True))
     if found:
         yield this.find(
@@ -90,7 +90,7 @@ def _head_placeholder(this: Rule, loaded: LoadedModel) -> Findings:
 
 @rule("HS705", "loaded-base-differs", "Loaded tensors outside the head differ from the checkpoint", command="verify")
 def _base_differs(this: Rule, loaded: LoadedModel) -> Findings:
-    """A tensor or a buffer outside the head holds other numbers than the checkpoint, or none."""
+    """A tensor or a buffer outside the head holds other values than the checkpoint, or none."""
     found = list(loaded.of(TensorStatus.DIFFERENT, head=False))
     if found:
         yield this.find(
@@ -124,7 +124,7 @@ def _base_random(this: Rule, loaded: LoadedModel) -> Findings:
     live = [item for item in found if item.is_live]
     if found:
         depends = "the scores depend" if loaded.outside else "what the model returns depends"
-        effect = f"{depends} on random numbers" if live else "the scores do not depend on them"
+        effect = f"{depends} on random values" if live else "the scores do not depend on them"
         yield this.find(
             Severity.ERROR if live else Severity.WARNING,
             f"The checkpoint holds nothing for {counted(len(found), 'tensor')}{loaded.outside}: "
@@ -174,7 +174,7 @@ def _head_silent(this: Rule, loaded: LoadedModel) -> Findings:
     if fault:
         yield this.find(
             Severity.ERROR,
-            f"Tried on random hidden states with its loaded numbers, {fault}.",
+            f"Tried on random hidden states with its loaded values, {fault}.",
             "If the checkpoint stores these numbers, run `headscope check` on it; if not, load it again.",
         )
 

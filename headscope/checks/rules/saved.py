@@ -37,7 +37,7 @@ def _head_missing(this: Rule, saved: SavedModel) -> Findings:
     "HS712", "saved-head-renamed", "The save holds tensors under names that the loader does not find", command=COMMAND
 )
 def _head_renamed(this: Rule, saved: SavedModel) -> Findings:
-    """A tensor whose numbers are in the save, under a key that no tensor of the model is called."""
+    """A tensor whose values are in the save, under a key that no tensor of the model is called."""
     found = list(saved.of(TensorStatus.RENAMED))
     if found:
         pairs = [f"{item.name} as {item.keys[0]}" for item in found]
@@ -50,9 +50,11 @@ def _head_renamed(this: Rule, saved: SavedModel) -> Findings:
         )
 
 
-@rule("HS713", "saved-head-differs", "The save holds another head than the live model", command=COMMAND, finds="EW|EW")
+@rule(
+    "HS713", "saved-head-differs", "The save holds a different head from the live model", command=COMMAND, finds="EW|EW"
+)
 def _head_differs(this: Rule, saved: SavedModel) -> Findings:
-    """A tensor of the head with other numbers in the save, which was made earlier, or of another model."""
+    """A tensor of the head with other values in the save, which was made earlier, or of another model."""
     found = list(saved.of(TensorStatus.DIFFERENT, head=True))
     if found:
         yield _difference_finding(this, saved, found, few_of(tensor_names(found)))
@@ -86,7 +88,7 @@ def _adapter_without_head(this: Rule, saved: SavedModel) -> Findings:
         yield this.find(
             Severity.ERROR,
             f"The adapter does not hold {few_of(tensor_names(found))}{reasons_of(found)}: a load of base model and "
-            "adapter gives another head.",
+            "adapter gives a different head.",
             f"Name the head in the adapter's settings before training: LoraConfig({named}), or give task_type. To keep "
             "what was trained now, save the whole model: model.merge_and_unload().save_pretrained(folder).",
             tensor_names(found),
@@ -154,7 +156,7 @@ def _save_incomplete(this: Rule, saved: SavedModel) -> Findings:
     "HS719", "saved-base-differs", "The save does not hold the model outside the head", command=COMMAND, finds="EW|EW"
 )
 def _base_differs(this: Rule, saved: SavedModel) -> Findings:
-    """A tensor outside the head is not in the save, or has other numbers there."""
+    """A tensor outside the head is not in the save, or has other values there."""
     lost = list(saved.of(TensorStatus.RANDOM, head=False))
     if lost:
         reasons = reasons_of(lost) if saved.is_adapter else ""
@@ -172,7 +174,7 @@ def _base_differs(this: Rule, saved: SavedModel) -> Findings:
         )
 
 
-@rule("HS720", "saved-not-finite", "The save holds NaN or infinite numbers", command=COMMAND)
+@rule("HS720", "saved-not-finite", "The save holds NaN or infinite values", command=COMMAND)
 def _not_finite(this: Rule, saved: SavedModel) -> Findings:
     """A stored tensor holds NaN or an infinite number, and so does the live model or not."""
     found = [item for item in saved.of(TensorStatus.PLACEHOLDER) if set(item.keys).isdisjoint(saved.hollow)]
@@ -180,7 +182,7 @@ def _not_finite(this: Rule, saved: SavedModel) -> Findings:
         yield this.find(
             Severity.ERROR,
             f"{few_of(tensor_names(found))} {verb(len(found), 'has', 'have')} no usable numbers{reasons_of(found)}.",
-            "Go back to the last checkpoint with finite numbers, and lower the learning rate or clip the gradients.",
+            "Go back to the last checkpoint with finite values, and lower the learning rate or clip the gradients.",
             tensor_names(found),
         )
 
@@ -247,7 +249,7 @@ def _load_random(this: Rule, saved: SavedModel) -> Findings:
 def _did_not_move(this: Rule, saved: SavedModel) -> Findings:
     """A tensor of the head has the numbers that it had when training started.
 
-    It is not a fault if something else of the head was trained, and this was frozen with the numbers of the checkpoint.
+    It is not a fault if something else of the head was trained, and this was frozen with the values of the checkpoint.
     """
     still = [item for item in saved.moves if item.still is not None]
     moved = len(still) < len(saved.moves)
@@ -258,7 +260,7 @@ def _did_not_move(this: Rule, saved: SavedModel) -> Findings:
             this,
             Severity.ERROR,
             random,
-            ("still holds its random numbers", "still hold their random numbers"),
+            ("still holds its random values", "still hold their random values"),
             moved=moved,
         )
     others = [item for item in found if item not in random]

@@ -1,7 +1,7 @@
 """Rules on tokens: which one a head reads, what is there in a batch, and where files differ about them."""
 
 from headscope.checks.facts import Subject
-from headscope.checks.rules.cures import length_code, padding_code, setting_code
+from headscope.checks.rules.cures import length_code, padding_code, setting_code, token_id_code, unpadded_code
 from headscope.checks.rules.rule import Findings, NotApplicable, NotKnown, Rule, head_of, rule
 from headscope.core.facts import PoolingKind, Severity
 from headscope.core.facts.counting import counted, verb
@@ -43,7 +43,14 @@ def pad_token_unknown(this: Rule, subject: Subject) -> Findings:
             Severity.ERROR,
             f"pad_token_id is {pad}, and the vocabulary has {size:,} tokens.",
             "Resize the embeddings (model.resize_token_embeddings), or use a token in the vocabulary.",
+            code=padding_code(subject) if _pad_id(subject) in range(size) else "",
         )
+
+
+def _pad_id(subject: Subject) -> int | None:
+    """Gives the id that the tokenizer pads with; None if it isn't known."""
+    tokens = subject.tokenizer.tokens if subject.tokenizer is not None else ()
+    return next((token.id for token in tokens if token.role == "pad"), None)
 
 
 @rule("HS303", "padding-side", "The tokenizer pads where the head reads", needs=("tokenizer",))
@@ -156,6 +163,7 @@ def token_ids(this: Rule, subject: Subject) -> Findings:
             "of this class).",
             f"Set model.config.{field} to the id that the model was trained with, usually tokenizer.{field}.",
             [field],
+            code=token_id_code(subject, field, token.id),
         )
     if facts and any(role in by_role and by_role[role].id is None for role, _ in subject.built.token_ids):
         raise NotKnown(facts.ids_unread)
@@ -238,6 +246,7 @@ def tokenizer_files(this: Rule, subject: Subject) -> Findings:
             f"{item.what} is {item.used}, which Transformers uses, and {item.other}, which other programs may use.",
             "Save the tokenizer again with tokenizer.save_pretrained(folder)"
             + (", after tokenizer.backend_tokenizer.no_padding()." if item.what in _OF_PADDING else "."),
+            code=unpadded_code(subject) if item.what in _OF_PADDING else "",
         )
 
 

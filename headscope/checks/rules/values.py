@@ -13,7 +13,7 @@ _STORED = (ParameterStatus.LOADED, ParameterStatus.TIED)
 
 @rule("HS501", "values-broken", "Weights of the head are broken", needs=("values",), finds="EW|EW")
 def values_broken(this: Rule, subject: Subject) -> Findings:
-    """Numbers of the head with which it can't answer: read whole, as the loader gives them, and tried."""
+    """Values of the head with which it can't answer: read whole, as the loader gives them, and tried."""
     if subject.values is None:  # for the type checker: the rule needs them
         return
     values, trial = subject.values, subject.trial or HeadTrial("the head path is not known")
@@ -43,7 +43,7 @@ def values_broken(this: Rule, subject: Subject) -> Findings:
     if told:
         yield this.find(
             Severity.ERROR if trial.fails or not trial.finite else grave,
-            f"Tried on random hidden states with its stored numbers, {told}.",
+            f"Tried on random hidden states with its stored values, {told}.",
             "The weights were never trained, or damaged on the way to this file: compare it with the model that was "
             "trained (headscope.verify_save), or train again."
             if trial.winner is None
@@ -61,7 +61,7 @@ def values_broken(this: Rule, subject: Subject) -> Findings:
         )
     gap = trial.why_not or "; ".join(trial.unread[:1])
     if gap and not (lost or told):
-        raise NotKnown(f"the head's numbers were read, but not tried: {gap}" if trial.why_not else gap)
+        raise NotKnown(f"the head's values were read, but not tried: {gap}" if trial.why_not else gap)
 
 
 def _constant_winner(trial: HeadTrial, subject: Subject) -> str:
@@ -94,7 +94,7 @@ def _zero_classifier(values: tuple[TensorValues, ...], trial: HeadTrial, subject
     return f"{last.name} holds zeros only" if last is not None and is_zero else ""
 
 
-@rule("HS504", "base-values-broken", "Weights of the base model are broken", needs=("numbers",), finds="EW|E")
+@rule("HS504", "base-values-broken", "Weights of the base model are broken", needs=("base values",), finds="EW|E")
 def base_values_broken(this: Rule, subject: Subject) -> Findings:
     """NaN or infinity outside the head, or tensors of zeros through which no input reaches the scores."""
     numbers = subject.numbers
@@ -146,7 +146,7 @@ def _effect_of_nan(subject: Subject) -> str:
 
 @rule("HS502", "looks-untrained", "The classifier looks as if it was never trained", needs=("values",), finds="N|EW")
 def looks_untrained(this: Rule, subject: Subject) -> Findings:
-    """A classifier that the checkpoint gives, and whose numbers are those of a fresh initialization."""
+    """A classifier that the checkpoint gives, and whose values are those of a fresh initialization."""
     health = subject.health
     if health is None:  # for the type checker: the rule needs values, and they come with it
         return

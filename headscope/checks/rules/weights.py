@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from headscope.checks.facts import Subject
+from headscope.checks.rules.cures import renaming_code
 from headscope.checks.rules.rule import (
     HOW_TO_GIVE_CODE,
     Findings,
@@ -332,14 +333,30 @@ def classifier_unused(this: Rule, subject: Subject) -> Findings:
             f"{last.name} is new, but the checkpoint holds {few_of(same)} of the same shape, which is not loaded.",
             f"If that is the classifier, load the class it was saved from{_rename_advice(subject, same)}.",
             same,
+            code=renaming_code(subject, _renamed_keys(subject, last, same)),
         )
+
+
+def _renamed_keys(subject: Subject, last: HeadParameter, same: list[str]) -> dict[str, str]:
+    """Gives the new name of each tensor if the classifier lacks nothing else, and only its module's name differs."""
+    lost = {item.name: item.shape for item in live_of(subject) if item.status in _LOST}
+    stored = {item.key: item.shape for item in subject.report.weights.unused_tensors}
+    old, new = (name.rpartition(".")[0] for name in (same[0], last.name))
+    found = {f"{old}.{name.removeprefix(f'{new}.')}": name for name in lost}
+    fits = all(stored.get(key) == lost[name] for key, name in found.items())
+    return found if len(same) == 1 and fits and not _layers_beside(subject, same) else {}
+
+
+def _layers_beside(subject: Subject, same: list[str]) -> list[str]:
+    """Lists other layers in the modules of these tensors."""
+    modules = {key.split(".")[0] for key in same}
+    matrices = [item.key for item in subject.report.weights.unused_tensors if len(item.shape) > 1]
+    return [key for key in matrices if key not in same and key.split(".")[0] in modules]
 
 
 def _rename_advice(subject: Subject, same: list[str]) -> str:
     """Advises to rename the tensor, unless its module has other layers, without which the scores would be others."""
-    modules = {key.split(".")[0] for key in same}
-    matrices = [item.key for item in subject.report.weights.unused_tensors if len(item.shape) > 1]
-    beside = [key for key in matrices if key not in same and key.split(".")[0] in modules]
+    beside = _layers_beside(subject, same)
     return f": {few_of(beside)} would be left out if you rename the tensor" if beside else ", or rename the tensor"
 
 
@@ -368,7 +385,7 @@ def _layer_and_tensor(name: str) -> str:
 
 @rule("HS110", "head-changed", "Weights differ from the checkpoint", needs=("checkpoint",), finds="N|N")
 def weights_changed(this: Rule, subject: Subject) -> Findings:
-    """Parameters of a model in memory that hold other numbers than the load gave them."""
+    """Parameters of a model in memory that hold other values than the load gave them."""
     head = {item.name for item in head_of(subject).parameters if item.live}
     changed = [item.name for item in subject.report.weights.parameters if item.status is ParameterStatus.CHANGED]
     own = [name for name in changed if name in head]

@@ -1,4 +1,4 @@
-"""The base model's numbers: what the loader makes of a file, and what the loaded model then answers, is the truth."""
+"""The base model's values: what the loader makes of a file, and what the loaded model then answers, is the truth."""
 
 from collections.abc import Callable
 from dataclasses import replace

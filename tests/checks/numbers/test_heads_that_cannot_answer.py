@@ -72,7 +72,7 @@ KINDS = {
 
 
 def _grown(kind: Kind, seed: int, **changes: Any) -> PreTrainedModel:
-    """A model whose numbers have moved away from their initialization, and whose answer its input decides."""
+    """A model whose values have moved away from their initialization, and whose answer its input decides."""
     torch.manual_seed(seed)
     cls = getattr(transformers, kind.cls)
     model: PreTrainedModel = cls(cls.config_class(**{"num_labels": 3, **kind.config, **changes}))
@@ -270,7 +270,7 @@ def test_compare_counts_numbers_that_differ_and_nothing_else(tmp_path: Path) -> 
         for folder in (permuted, broken, same)
     }
     assert differs == {"permuted": True, "broken": True, "same": False}
-    assert not headscope.compare(tmp_path / "a", permuted).differs  # without their numbers, the heads are alike
+    assert not headscope.compare(tmp_path / "a", permuted).differs  # without their values, the heads are alike
 
 
 @pytest.mark.parametrize("features", [32, 768])

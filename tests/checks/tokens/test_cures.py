@@ -1,5 +1,6 @@
 """The code that a finding prints, run as it is, cures the checkpoint that has it; so does a command that it names."""
 
+import ast
 import json
 import re
 import shlex
@@ -7,11 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModel, AutoModelForSequenceClassification, BertConfig
 
 import headscope
 from headscope.facts import Finding
 from headscope.shell import main
 from tests.checks.tokens.tokenized import save, tokenizer
+
+SMALL = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
 
 
 def faults(folder: Path, rule: str) -> list[Finding]:
@@ -28,6 +34,7 @@ def without_pad(tokens: Any) -> Any:
 FAULTS: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "HS301 no pad token": ("gpt2", lambda: without_pad(tokenizer("gpt2")), {"pad_token_id": None}),
     "HS301 not in the configuration": ("gpt2", lambda: tokenizer("gpt2"), {"pad_token_id": None}),
+    "HS302": ("gpt2", lambda: tokenizer("gpt2"), {"pad_token_id": 50_000}),
     "HS303": ("bert", lambda: tokenizer("bert", "left"), {}),
     "HS308": ("bert", lambda: tokenizer("bert", model_max_length=4096), {}),
     "HS528": ("gpt2", lambda: tokenizer("gpt2"), {"n_positions": 64}),
@@ -99,3 +106,28 @@ def test_a_dry_run_needs_no_place(tmp_path: Path) -> None:
     report = headscope.edit(folder, labels="a,b,c", dry_run=True)
     assert [label.name for label in report.labels] == ["a", "b", "c"]
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_weights_of_a_live_head_train_again() -> None:
+    model = AutoModelForSequenceClassification.from_config(BertConfig(**SMALL))
+    optimizer = torch.optim.SGD(model.bert.parameters())
+    model.classifier.requires_grad_(requires_grad=False)
+    for rule in ("HS601", "HS602"):  # a frozen weight needs no optimizer
+        (finding,) = headscope.check(model, "training", optimizer=optimizer, select="HS6").findings
+        assert finding.id == rule
+        exec(finding.code, {"model": model, "optimizer": optimizer})
+    assert headscope.check(model, "training", optimizer=optimizer, select="HS6").findings == ()
+
+
+def test_an_adapter_that_is_trained_again_as_told_carries_the_head(tmp_path: Path) -> None:
+    AutoModel.from_config(BertConfig(**SMALL)).save_pretrained(tmp_path / "base")
+    settings: dict[str, Any] = {"target_modules": ["query"]}
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "base")
+    get_peft_model(model, LoraConfig(**settings)).save_pretrained(tmp_path / "adapter")
+    (finding,) = headscope.check(tmp_path / "adapter", "inference", select="HS107", offline=True).findings
+    told = re.findall(r"(\w+)=(\[.*?\]|\".*?\")", finding.remedy)
+    assert [name for name, _ in told] == ["task_type", "modules_to_save"]
+    again = LoraConfig(**settings, **{name: ast.literal_eval(value) for name, value in told})
+    plain = AutoModelForSequenceClassification.from_pretrained(tmp_path / "base")
+    get_peft_model(plain, again).save_pretrained(tmp_path / "again")
+    assert headscope.check(tmp_path / "again", "inference", select="HS107", offline=True).findings == ()

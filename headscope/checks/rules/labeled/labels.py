@@ -5,6 +5,7 @@ from collections import Counter
 from operator import itemgetter
 
 from headscope.checks.facts import Subject
+from headscope.checks.rules.cures import config_code
 from headscope.checks.rules.rule import (
     Findings,
     NotKnown,
@@ -20,6 +21,7 @@ from headscope.core.facts.built import ConfigFacts
 from headscope.core.facts.counting import counted, few_of
 from headscope.core.facts.heads.tasks import WITHOUT_CLASSES, Loss
 from headscope.core.facts.report import find_missing
+from headscope.core.words.plain_words import class_matrix
 
 _LOSS_OF = {
     "regression": Loss.SQUARED_ERROR,
@@ -54,6 +56,7 @@ def class_count(this: Rule, subject: Subject) -> Findings:
             severity_at(subject, training=Severity.WARNING, inference=Severity.WARNING if live else Severity.ERROR),
             f"The checkpoint's classifier has {counted(stored, 'class', 'classes')} and the model {model}{effect}",
             f"Use num_labels={stored} to keep the classifier; any other number makes a new one.",
+            code="" if wanted or len(subject.config.id2label) not in (0, stored) else _count_code(subject, stored),
         )
     elif wanted is not None and configured is not None and wanted != configured and subject.config.id2label:
         yield this.find(
@@ -72,7 +75,15 @@ def _find_count_contradiction(this: Rule, subject: Subject) -> Findings:
             Severity.ERROR,
             f"{where} sets num_labels={config.num_labels}, but its id2label has {len(config.id2label)} names.",
             f"Correct {where}: Transformers makes {subject.report.model.num_labels} classes of it.",
+            code=_count_code(subject, len(config.id2label)),
         )
+
+
+def _count_code(subject: Subject, number: int) -> str:
+    """Gives code that sets the number of classes; "" unless it is that of the stored classifier."""
+    matrix = class_matrix(subject.report.head, subject.report.model) if subject.report.head is not None else None
+    stored = next(iter(reshaped_classes(subject).values()), matrix.shape[0] if matrix is not None else None)
+    return config_code(subject, num_labels=number) if number == stored else ""
 
 
 def _config_name(subject: Subject) -> str:
@@ -109,8 +120,10 @@ def _naming_command(subject: Subject) -> str:
     is_whole = report.adapter is None and not report.needs_repair and not report.shows_chain
     if is_live_subject(subject) or not is_whole or missing.head or missing.elsewhere:
         return ""
-    names = ",".join("ABCD"[: report.model.num_labels])
-    more = ",..." if report.model.num_labels > 4 else ""
+    known = [name for _, name in subject.config.id2label]
+    is_named = len({*known}) == report.model.num_labels == len(known) and not report.model.labels_are_placeholders
+    names = shlex.quote(",".join(known)) if is_named else ",".join("ABCD"[: report.model.num_labels])
+    more = "" if is_named or report.model.num_labels <= 4 else ",..."
     model = shlex.quote(subject.folder) if subject.folder else "MODEL"
     return f"name the classes in the order of their scores: `headscope edit {model} -o DIR --labels {names}{more}`"
 
@@ -131,6 +144,7 @@ def label_maps(this: Rule, subject: Subject) -> Findings:
             f"In {_config_name(subject)} label2id gives {few_of(subject.config.ids_as_text)} a text as id, where "
             "training code needs a number.",
             "Write the ids in label2id as numbers.",
+            code=_inverse_code(subject),
         )
     faults = faults_of_label_maps(subject.config)
     if faults and subject.report.model.task not in WITHOUT_CLASSES:
@@ -139,7 +153,13 @@ def label_maps(this: Rule, subject: Subject) -> Findings:
             severity_at(subject, training=Severity.WARNING, inference=Severity.ERROR),
             f"In {_config_name(subject)} {'; '.join(faults)}.",
             f"{LABEL_MAPS_REMEDY}{', or ' if naming else ''}{naming}.",
+            code="" if _faults_of_ids(subject.config) else _inverse_code(subject),
         )
+
+
+def _inverse_code(subject: Subject) -> str:
+    """Gives code that writes label2id as the inverse of id2label."""
+    return config_code(subject, label2id={name: int(key) for key, name in subject.config.id2label})
 
 
 LABEL_MAPS_REMEDY = "Write label2id as the inverse of id2label, and id2label as {0: ..., 1: ...} without gaps"
@@ -198,7 +218,8 @@ def problem_type(this: Rule, subject: Subject) -> Findings:
         yield this.find(
             severity_at(subject, training=Severity.ERROR, inference=Severity.WARNING),
             f"problem_type is {configured!r}, which is not a problem type of Transformers.",
-            f"Set it to one of {', '.join(_LOSS_OF)}, or leave it out.",
+            f"Set it to one of {', '.join(_LOSS_OF)}, or leave it out: then the labels choose.",
+            code=config_code(subject, problem_type=None),
         )
     yield from _softmax_over_one(this, subject)
     if _sets_problem_type(model, "regression") and model.num_labels > 1 and not model.labels_are_placeholders:
@@ -207,6 +228,7 @@ def problem_type(this: Rule, subject: Subject) -> Findings:
             f"problem_type is regression, and there are {model.num_labels} named classes: the loss is MSELoss over all "
             "of them.",
             "Set problem_type to single_label_classification if the names are classes.",
+            code=config_code(subject, problem_type="single_label_classification"),
         )
     is_open = model.loss == Loss.NOT_DETERMINED and model.task not in WITHOUT_CLASSES
     if is_open and model.num_labels > 1 and subject.profile is Profile.TRAINING:
@@ -260,6 +282,7 @@ def one_label(this: Rule, subject: Subject) -> Findings:
         "the one score is always 1.",
         "For a yes-or-no question use num_labels=2"
         + ("; for a number, or a reward, set problem_type to regression." if chooses else "."),
+        code=config_code(subject, problem_type="regression") if chooses else "",
     )
 
 
@@ -277,4 +300,5 @@ def problem_type_unread(this: Rule, subject: Subject) -> Findings:
             f"problem_type is {configured!r}, but the forward of {model.class_name} does not read it: the loss is "
             f"{model.loss}.",
             "Compute the loss from the scores in the training code, or remove problem_type.",
+            code=config_code(subject, problem_type=None),
         )
