@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import peft
 import pytest
 import safetensors.torch
 import torch
@@ -243,3 +244,20 @@ def test_a_configuration_that_is_given_has_to_load_everything(tmp_path: Path) ->
     (tmp_path / "config.json").write_text(text)
     other = headscope.repair(tmp_path / "old", tmp_path / "other", config=tmp_path / "config.json")
     assert other.verdict.value == "refused" and not (tmp_path / "other").exists()
+
+
+def test_a_single_file_is_repaired_with_the_settings_beside_it(wrapped: Path, tmp_path: Path) -> None:
+    (file,) = wrapped.glob("*.bin")
+    (wrapped / "other.bin").write_bytes(b"another file")
+    found = headscope.repair(file, tmp_path / "new")
+    assert (found.verdict.value, found.source) == ("proven", str(file))
+    assert all(torch.equal(loaded(tmp_path / "new")[name], value) for name, value in classifier().state_dict().items())
+    assert not (tmp_path / "new" / "other.bin").exists()
+
+
+def test_an_adapter_without_the_head_is_not_called_clean(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    classifier().base_model.save_pretrained(tmp_path / "base")
+    model = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "base")
+    peft.get_peft_model(model, peft.LoraConfig(target_modules=["query"])).save_pretrained(tmp_path / "adapter")
+    assert main(["repair", str(tmp_path / "adapter"), "-o", str(tmp_path / "new")]) == 3
+    assert "classifier.weight" in capsys.readouterr().err and not (tmp_path / "new").exists()

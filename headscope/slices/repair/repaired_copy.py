@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from headscope.copies.config_changes import edited_config
@@ -25,7 +26,9 @@ from headscope.core.checkpoints.formats.config_file import parse_object
 from headscope.core.checkpoints.manifest import CONFIG
 from headscope.core.checkpoints.states.folders import TakeFolder
 from headscope.core.checkpoints.states.peft_keys import MergePeft
+from headscope.core.facts.counting import few_of
 from headscope.core.facts.environment import tool_version
+from headscope.core.facts.report import find_missing
 from headscope.core.source.reading.without_config import WriteConfig
 from headscope.errors import Malformed, Unsupported, UsageError
 from headscope.slices.repair.facts import RepairProof, RepairReport
@@ -57,6 +60,7 @@ if TYPE_CHECKING:
     from headscope.core.source.request import Progress, Request
 
 REPAIR_RECORD = "headscope-repair.json"
+_SETTINGS = {".json", ".txt", ".model", ".jinja"}
 _MOST_STEPS = 5
 """A Trainer's output, a file of a training run without a configuration, the keys of an adapter, those of a wrapper."""
 
@@ -64,15 +68,27 @@ _MOST_STEPS = 5
 def repair_checkpoint(request: Request, output: Path, wish: RepairWish, tell: Progress) -> RepairReport:
     """Repairs a checkpoint and reports on it. The source stays unchanged, and only a proven result is kept.
 
-    Nothing is written either where several models may be meant, or where the source contradicts itself. Raises
-    UsageError for options that don't fit, Unsupported for a state that can't be repaired with what was given, NotFound
-    if the source changes meanwhile.
+    Of a single file of weights, the settings beside it are taken too. Nothing is written either where several models
+    may be meant, or where the source contradicts itself. Raises UsageError for options that don't fit, Unsupported for
+    a state that can't be repaired with what was given, NotFound if the source changes meanwhile.
     """
     source = Path(request.reference)
-    if not source.is_dir():
-        into = "put it into a separate folder, and give that folder"
-        hint = into if source.is_file() else "give a folder on this machine"
-        raise UsageError(f"{request.reference} is not a folder", hint)
+    if source.is_dir():
+        return _repair_folder(request, output, wish, tell)
+    if not source.is_file():
+        raise UsageError(f"{request.reference} is not on this machine", "give a folder or a file of weights")
+    check_target(output, source.parent, *([Path(wish.config)] if wish.config else ()))
+    with TemporaryDirectory(prefix="headscope-") as folder:
+        for file in (source, *(item for item in source.parent.iterdir() if item.suffix in _SETTINGS)):
+            (Path(folder) / file.name).symlink_to(file.absolute())
+        report = _repair_folder(
+            replace(request, location=replace(request.location, reference=folder)), output, wish, tell
+        )
+    return replace(report, source=request.reference)
+
+
+def _repair_folder(request: Request, output: Path, wish: RepairWish, tell: Progress) -> RepairReport:
+    source = Path(request.reference)
     check_target(output, source, *([Path(wish.config)] if wish.config else ()))
     before = file_states(source)
     tell("looking for the states of the checkpoint")
@@ -87,6 +103,7 @@ def repair_checkpoint(request: Request, output: Path, wish: RepairWish, tell: Pr
     if not reason:
         check_given(step, wish)
         check_taken(wish, taken_options(step, wish) | later_options(step, wish))
+    _check_nothing_is_lost(step)
     report = _build_report(request, output, step, wish, reason)
     if wish.dry_run or not step.states or reason:
         return report
@@ -102,6 +119,18 @@ def repair_checkpoint(request: Request, output: Path, wish: RepairWish, tell: Pr
             check_unchanged(source, before)
             put_in_place(result, output, None, (source, *([Path(wish.config)] if wish.config else ())))
     return report
+
+
+def _check_nothing_is_lost(step: RepairStep) -> None:
+    """Raises Unsupported for an adapter in no state that lacks the head: it would be called clean otherwise."""
+    if step.states or step.report is None or step.report.adapter is None:
+        return
+    missing = find_missing(step.report)
+    if lost := (*missing.head, *missing.elsewhere):
+        raise Unsupported(
+            f"no repair can give {few_of(lost)}, which neither the base model nor the adapter holds",
+            "train the adapter again as `headscope check` on it says, so that it carries the head",
+        )
 
 
 def _run_steps(

@@ -39,7 +39,7 @@ def repair(
     written. With the code of a checkpoint, it is run only if you trust it.
 
     Args:
-        reference: A local folder.
+        reference: A local folder, or one file of weights in it.
         output: The folder to write. It must not exist, or be empty.
         options: See `RepairOptions`.
         progress: Called with a short sentence before each step.

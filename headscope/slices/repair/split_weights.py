@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from headscope.core.facts.stored.states import RepairAction
 
 _REPEATED = 1_000_000
-"""Bytes by which a tensor whose numbers are repeated may be larger than its file."""
+"""Bytes by which a tensor whose values are repeated may be larger than its file."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class _TorchFile:
 
         start, kind = self.start_of(item.storage.key), getattr(torch, item.dtype, None)
         if start is None or not isinstance(kind, torch.dtype):
-            raise Malformed(f"the numbers of a tensor in {self.source.name} can't be found", "save the file again")
+            raise Malformed(f"the values of a tensor in {self.source.name} can't be found", "save the file again")
         if begin == end:
             return torch.empty(0, dtype=kind)
         at, length = start + (item.offset + begin) * kind.itemsize, (end - begin) * kind.itemsize
@@ -138,7 +138,7 @@ def _join_files(paths: Sequence[Path]) -> dict[str, NewTensor]:
         for key in sorted(found.keys() & tensors.keys()):
             one, other = found[key].numbers, tensors[key].numbers
             if one is None or other is None or not same_bytes(one(), other()):
-                raise Malformed(f"{path.name} holds {key} with other numbers than a shard before it", "save it again")
+                raise Malformed(f"{path.name} holds {key} with other values than a shard before it", "save it again")
         found |= tensors
     return found
 
