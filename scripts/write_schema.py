@@ -33,6 +33,7 @@ from headscope.core.facts.stored.disk_usage import DiskUsage
 from headscope.core.facts.verdict import Verdict
 from headscope.facts import SCHEMA_VERSION, CheckpointState, Gap, ParameterOrigin, Report, Stage
 from headscope.shared.loaded.facts import VerifyResult
+from headscope.shared.report.documents import Summary
 from headscope.shared.serving.engine_facts import EnginesReport
 from headscope.shared.serving.served_facts import ServedReport
 from headscope.slices.compare.facts import Comparison
@@ -202,10 +203,11 @@ def _for_command(schema: Schema, command: str) -> Schema:
 
 
 def _inspect(definitions: dict[str, Schema]) -> Schema:
-    """The report, and its verdict as a sentence."""
+    """The report in a few lines, the whole report, and its verdict as a sentence."""
     whole = _object_of(Report, definitions)
+    first = {"summary": _reference(Summary, definitions) | _said("The report in a few lines.")}
     headline = {"headline": _text("The verdict as a sentence.")}
-    return _for_command(_object(whole["properties"] | headline, whole["description"]), "inspect")
+    return _for_command(_object(first | whole["properties"] | headline, whole["description"]), "inspect")
 
 
 def _diff_weights(definitions: dict[str, Schema]) -> Schema:

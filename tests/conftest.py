@@ -36,6 +36,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Every test examines anew, but for those of the cache itself, and of what `remembered` is for."""
     os.environ["HEADSCOPE_NO_CACHE"] = "1"
     os.environ["HEADSCOPE_NO_RUN"] = "1"  # a run starts a process that imports PyTorch; tests of runs ask for it
+    os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"  # no line on stderr, however slow the machine; tests of it ask
+    for name in ("AI_AGENT", "AGENT"):
+        os.environ.pop(name, None)
     os.environ.setdefault(PAUSE, "0.02")
     hurry()
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # each worker is a core's: more threads cost a third of its time
@@ -160,7 +163,7 @@ def unexpected_skips(skipped: list[tuple[str, str]]) -> list[tuple[str, str]]:
 def remembered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Within a module, headscope remembers the structures that it has traced, as it does for users.
 
-    For tests whose numbers, settings or words differ, and whose structures are the same.
+    For tests whose values, settings or words differ, and whose structures are the same.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("HEADSCOPE_NO_CACHE")

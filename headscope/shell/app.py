@@ -32,7 +32,7 @@ _SHOWN_ANYWHERE = {"--help", "-h", "--help-all", "--version", "-V"}
 """Options that only show something, which a closed stdout loses and a deleted folder doesn't matter to."""
 
 
-_PURPOSE = "Show what turns a classifier's hidden states into class scores, and which weights the checkpoint provides."
+_PURPOSE = "Show what turns hidden states into class scores, and which weights the checkpoint provides."
 
 
 def _show_version(wanted: bool) -> None:
@@ -69,7 +69,7 @@ def build_application(*names: str) -> Any:
     app.callback()(_global_options)
     for name in names or COMMANDS:
         entry = COMMANDS[name]
-        app.command(name, cls=PlainCommand, rich_help_panel=entry.group, epilog=entry.epilog)(
+        app.command(name, cls=PlainCommand, rich_help_panel=entry.group, short_help=entry.purpose, epilog=entry.epilog)(
             with_option_groups(entry.run, entry.beside)
         )
     return get_command(app)

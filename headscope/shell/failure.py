@@ -29,7 +29,8 @@ class Bug(HeadscopeError):
 def asks_for_json(arguments: Sequence[str]) -> bool:
     """True if `arguments` ask for JSON."""
     # The words are read as they are, because the arguments may be what failed.
-    return not {"--json", "--format=json"}.isdisjoint(arguments) or ("--format", "json") in pairwise(arguments)
+    named = not {"--json", "--format=json", "--format=brief"}.isdisjoint(arguments)
+    return named or not {("--format", "json"), ("--format", "brief")}.isdisjoint(pairwise(arguments))
 
 
 def asks_for_a_screen(arguments: Sequence[str]) -> bool:

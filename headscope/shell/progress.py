@@ -1,4 +1,4 @@
-"""A status line on stderr for what takes over a second; silent where nobody watches."""
+"""A status line on stderr for what takes time: a spinner in a terminal, one line in a log."""
 
 import os
 import signal
@@ -8,12 +8,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from headscope.core.upstream.python import is_for_agent
+from headscope.shell.output import write_stderr
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.status import Status
 
 _TRUE = {"1", "on", "yes", "true"}
-_PATIENCE = 1.0
+_PATIENCE = 0.5
+_PATIENCE_OF_PIPES = 5.0
 _ENDING = (signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
 
 Tell = Callable[[str], None]
@@ -21,12 +25,12 @@ Tell = Callable[[str], None]
 
 @contextmanager
 def telling_progress(quiet: bool) -> Iterator[Tell]:
-    """Gives a function that takes each step; steps are shown after the first second, in a terminal only."""
+    """Gives a function that takes each step: a terminal shows it after a moment, a log one line after seconds."""
     with ended_by_signals():
-        if quiet or not is_watched():
+        if quiet or sys.stderr is None or _is_off():
             yield lambda step: None
             return
-        line = _StatusLine()
+        line = _StatusLine() if is_watched() else _LateLine()
         try:
             yield line.tell
         finally:
@@ -59,22 +63,51 @@ def ended_by_signals() -> Iterator[None]:
 
 def is_watched() -> bool:
     """True if stderr is a terminal, and progress is not switched off."""
-    # The variable of the Hub's client, so that one setting silences both.
-    is_off = os.environ.get("HF_HUB_DISABLE_PROGRESS_BARS", "").strip().lower() in _TRUE
-    return sys.stderr is not None and sys.stderr.isatty() and not is_off
+    return sys.stderr is not None and sys.stderr.isatty() and not is_for_agent() and not _is_off()
 
 
-class _StatusLine:
-    """Spinner with the latest step, which appears only after a while."""
+def _is_off() -> bool:
+    """True if the user wants no progress: the variable is that of the Hub's client, so that one silences both."""
+    return os.environ.get("HF_HUB_DISABLE_PROGRESS_BARS", "").strip().lower() in _TRUE
+
+
+class _LateLine:
+    """The latest step on a line of stderr, written once if the command takes long: whoever reads a log waits too."""
+
+    patience = _PATIENCE_OF_PIPES
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._step = "starting"
         self._closed = False
-        self._status: Status | None = None
-        self._timer = threading.Timer(_PATIENCE, self._show_status)
+        self._timer = threading.Timer(self.patience, self._show_step)
         self._timer.daemon = True
         self._timer.start()
+
+    def tell(self, step: str) -> None:
+        """Notes the step that begins."""
+        self._step = step
+
+    def close(self) -> None:
+        """Shows nothing from now on."""
+        self._timer.cancel()
+        with self._lock:
+            self._closed = True
+
+    def _show_step(self) -> None:
+        with self._lock:
+            if not self._closed:  # the timer may fire while the line is being closed
+                write_stderr(f"headscope: {self._step} ...\n")
+
+
+class _StatusLine(_LateLine):
+    """Spinner with the latest step, which appears only after a moment."""
+
+    patience = _PATIENCE
+
+    def __init__(self) -> None:
+        self._status: Status | None = None
+        super().__init__()
 
     def tell(self, step: str) -> None:
         with self._lock:
@@ -90,7 +123,7 @@ class _StatusLine:
                 self._status.stop()
             self._status = None
 
-    def _show_status(self) -> None:
+    def _show_step(self) -> None:
         from rich.console import Console
         from rich.status import Status
 

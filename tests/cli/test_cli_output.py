@@ -169,10 +169,57 @@ def test_progress_is_shown_on_a_terminal_unless_it_is_unwanted(
     monkeypatch.setattr(sys, "stdout", io.StringIO())
     monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", variable)
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
+    monkeypatch.setattr(progress._StatusLine, "patience", 0.0)
     monkeypatch.setattr("headscope.slices.inspect.run.inspect", lambda *_, progress, **__: slow_report(progress))
     assert main(["inspect", "bert", *arguments]) == ExitCode.OK
     assert ("reading" in terminal.getvalue()) is shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variable", "shown"),
+    [([], "", "headscope: reading ...\n"), (["-q"], "", ""), ([], "1", "")],
+    ids=["in a log", "quiet", "disabled"],
+)
+def test_a_log_gets_one_line_of_progress_if_it_takes_long(
+    fake: FakeApi, monkeypatch: pytest.MonkeyPatch, arguments: list[str], variable: str, shown: str
+) -> None:
+    from headscope.shell import progress
+
+    log = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", log)
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", variable)
+    monkeypatch.setattr(progress._LateLine, "patience", 0.05)
+    monkeypatch.setattr("headscope.slices.inspect.run.inspect", lambda *_, progress, **__: slow_report(progress))
+    assert main(["inspect", "bert", *arguments]) == ExitCode.OK
+    assert log.getvalue() == shown
+
+
+def test_an_agent_gets_no_colors_no_spinner_and_no_next_commands(
+    fake: FakeApi, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = {}
+    monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "")
+    for agent in ("", "an-agent"):
+        monkeypatch.setenv("AI_AGENT", agent)
+        terminal = Terminal()
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setattr(sys, "stdout", terminal)
+        assert main(["inspect", "bert"]) == ExitCode.OK
+        shown[agent] = terminal.getvalue()
+    assert "\x1b[" in shown[""] and "headscope inspect bert --details" in shown[""]
+    assert "\x1b[" not in shown["an-agent"] and "headscope inspect" not in shown["an-agent"]
+
+
+def test_the_brief_format_is_the_summary_of_the_json(fake: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", "bert", "--json"]) == ExitCode.OK
+    document = json.loads(capsys.readouterr().out)
+    assert next(iter(document)) == "summary"
+    assert main(["inspect", "bert", "--format", "brief"]) == ExitCode.OK
+    brief = capsys.readouterr().out
+    assert json.loads(brief) == document["summary"] and len(brief) < 1_200
+    assert main(["inspect", "bert", "--format", "brief", "--no-such"]) == ExitCode.USAGE
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "usage"
 
 
 def slow_report(progress: Any) -> Report:

@@ -3,6 +3,7 @@
 import ast
 import errno
 import gc
+import os
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -102,3 +103,11 @@ def fault_of_process(err: Exception) -> HeadscopeError | None:
     from headscope.core.upstream.imports import fault_of_import  # a run that ends well needs none of it
 
     return fault_of_import(err)
+
+
+def is_for_agent() -> bool:
+    """True if a coding agent runs the command, as `hf` sees it: then there are no colors, spinners and next commands.
+
+    The names of the variables are the standard ones of huggingface_hub (utils/_detect_agent.py).
+    """
+    return any(os.environ.get(name, "").strip() for name in ("AI_AGENT", "AGENT"))

@@ -3,20 +3,24 @@
 import os
 from enum import StrEnum
 from io import StringIO
-from typing import TextIO
+from typing import Literal, TextIO
 
 from rich.console import Console, RenderableType
 
 from headscope.core.facts import ParameterStatus, Severity
 from headscope.core.facts.verdict import Verdict
+from headscope.core.upstream.python import is_for_agent
 from headscope.core.words.lines import WIDE
 
 
 def open_console(file: TextIO) -> Console:
     """Opens a console on `file`: as wide as the terminal or COLUMNS says; WIDE in a pipe."""
     wide = None if file.isatty() or "COLUMNS" in os.environ else WIDE
+    colors: Literal["auto"] | None = None if is_for_agent() else "auto"
     # Names come from checkpoints: Rich must not read `[red]` or `:smile:` in them, nor color what looks like a number.
-    return Console(file=file, width=wide, highlight=False, markup=False, emoji=False, force_jupyter=False)
+    return Console(
+        file=file, width=wide, highlight=False, markup=False, emoji=False, color_system=colors, force_jupyter=False
+    )
 
 
 def plain_text(renderable: RenderableType, width: int = WIDE) -> str:

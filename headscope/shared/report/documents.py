@@ -1,13 +1,15 @@
 """A report as a JSON document and as Markdown."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from headscope.core.facts import Head, Report, Severity
 from headscope.core.facts.plain import to_dict
 from headscope.core.words.document import Document
 from headscope.core.words.plain_words import plain_words
 from headscope.core.words.safe import code_span, plain
-from headscope.core.words.words import axes_of
+from headscope.core.words.tokens import is_pooling_known
+from headscope.core.words.words import axes_of, brief_rule
 from headscope.shared.report.report_facts import (
     brief_label_facts,
     pooling_facts,
@@ -15,9 +17,60 @@ from headscope.shared.report.report_facts import (
 from headscope.shared.report.verdict import tell_verdict
 
 
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What `inspect` says in a few lines: `--format brief` gives it alone."""
+
+    reference: str
+    """The checkpoint as the user named it."""
+    class_name: str = field(metadata={"json": "class"})
+    """The class that is loaded."""
+    verdict: str
+    """Whether the checkpoint gives every weight that the logits depend on: `verdict` of the report."""
+    headline: str
+    """The verdict as a sentence."""
+    kind: str
+    """What kind of model the classifier is, such as a logistic regression, on which vector; empty where it has no
+    common name, or isn't determined."""
+    formula: str
+    """How the hidden states `h` become logits; empty where it isn't determined."""
+    pooling: str
+    """Which positions of the hidden states are read; empty where there is no head, or it isn't determined."""
+    labels: tuple[str, ...]
+    """The names of the classes in the order of the scores; of very many, the first ones."""
+    new: tuple[str, ...]
+    """The parameters that every load draws at random, or that have another shape; of very many, the first ones."""
+    findings: tuple[str, ...]
+    """The rules that found something, with their severities: `error HS107 The adapter does not carry the head`."""
+    not_determined: tuple[str, ...]
+    """What could not be determined, with the reason."""
+
+
+_MOST_NAMES = 8
+
+
+def summary_of(report: Report) -> Summary:
+    """Sums a report up."""
+    head = report.head
+    new = (*report.weights.new, *(item.parameter for item in report.weights.mismatched))
+    return Summary(
+        reference=report.checkpoint.reference,
+        class_name=report.model.class_name,
+        verdict=report.verdict,
+        headline=tell_verdict(report).sentence,
+        kind=plain_words(report),
+        formula=head.formula if head is not None else "",
+        pooling=brief_rule(head.pooling) if head is not None and is_pooling_known(report) else "",
+        labels=report.model.labels[:_MOST_NAMES],
+        new=new[:_MOST_NAMES],
+        findings=tuple(f"{item.severity} {item.id} {item.title}" for item in report.findings),
+        not_determined=tuple(f"{gap.topic}: {gap.reason}" for gap in report.not_determined),
+    )
+
+
 def inspect_document(report: Report) -> Document:
-    """Builds the document of `inspect`: the report, and its verdict as a sentence."""
-    return {**to_dict(report), "headline": tell_verdict(report).sentence}
+    """Builds the document of `inspect`: the report in a few lines, and whole."""
+    return {"summary": to_dict(summary_of(report)), **to_dict(report), "headline": tell_verdict(report).sentence}
 
 
 def inspect_markdown(report: Report) -> str:
@@ -37,7 +90,7 @@ def inspect_markdown(report: Report) -> str:
     told += [f"- not determined: {plain(gap.topic)}: {plain(gap.reason)}" for gap in report.not_determined]
     lines += ["", *told] if told else []
     versions = f"Transformers {report.environment.transformers}"
-    lines += ["", f"_headscope {report.tool_version}, {versions}: keys and shapes; numbers were not compared._"]
+    lines += ["", f"_headscope {report.tool_version}, {versions}: keys and shapes; values were not compared._"]
     return "\n".join(lines) + "\n"
 
 

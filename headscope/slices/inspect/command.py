@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from headscope.core.upstream.python import is_for_agent
 from headscope.shared.report.status import exit_status
 from headscope.shell.arguments import (
     FailOnMissing,
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
 class InspectOutput:
     """Format and file of an examination."""
 
-    format: Annotated[Literal["text", "json", "markdown"], format_option("text (default), json or markdown.")] = "text"
+    format: Annotated[
+        Literal["text", "json", "markdown", "brief"],
+        format_option("text (default), json, markdown, or brief: the JSON's summary alone."),
+    ] = "text"
     json: Json = False
     output: OutputFile = None
     quiet: Quiet = False
@@ -52,12 +56,13 @@ def inspect_command(
         from headscope.slices.inspect.run import inspect
 
         report = inspect(model, progress=tell, **options)
+    from headscope.core.facts.plain import to_dict
     from headscope.core.words.document import json_text
-    from headscope.shared.report.documents import inspect_document, inspect_markdown
+    from headscope.shared.report.documents import inspect_document, inspect_markdown, summary_of
     from headscope.slices.inspect.screen import inspect_screen, inspect_verdict
 
     def screen() -> "RenderableType":
-        words = given_words([model], options, CheckpointOptions)
+        words = None if is_for_agent() else given_words([model], options, CheckpointOptions)
         return inspect_verdict(report) if output.quiet else inspect_screen(report, details=details, words=words)
 
     match output.kind:
@@ -65,6 +70,8 @@ def inspect_command(
             write_screen(output.output, screen(), quiet=output.quiet)
         case "json":
             write_text(output.output, json_text(inspect_document(report)), quiet=output.quiet)
+        case "brief":
+            write_text(output.output, json_text(to_dict(summary_of(report))), quiet=output.quiet)
         case _:
             write_text(output.output, inspect_markdown(report), quiet=output.quiet)
     return exit_status(report, fail_on_missing=exit_code)

@@ -11,7 +11,7 @@ from headscope.core.facts import CheckpointKind, CheckpointManifest, Task, Weigh
 from headscope.core.facts.counting import few_of
 from headscope.core.source.request import Request
 from headscope.core.source.storage.cache import open_cache
-from headscope.core.source.storage.shipped import shipped_class
+from headscope.core.source.storage.shipped import CLASSES, shipped, shipped_class
 from headscope.errors import HeadscopeError, UsageError
 
 _LIKE_A_CLASS = re.compile(r"[A-Z]\w*[a-z]\w*", re.ASCII)
@@ -90,10 +90,14 @@ def with_nearest_class(err: HeadscopeError, reference: str) -> HeadscopeError:
         return err
     from difflib import get_close_matches
 
-    from headscope.core.model.classes.catalog import all_classes_of_task
+    # A typo in a class whose facts are shipped is answered without an import of Transformers.
+    names = {name.lower(): name for name in shipped(CLASSES) or ()}
+    near = get_close_matches(reference.lower(), list(names), n=1, cutoff=0.9)
+    if not near:
+        from headscope.core.model.classes.catalog import all_classes_of_task
 
-    names = {name.lower(): name for task in Task for _, name in all_classes_of_task(task)}
-    near = get_close_matches(reference.lower(), list(names), n=1)
+        names = {name.lower(): name for task in Task for _, name in all_classes_of_task(task)}
+        near = get_close_matches(reference.lower(), list(names), n=1)
     if not near:
         return err
     return type(err)(f"{err.message}; Transformers has no class of that name either", f"did you mean {names[near[0]]}?")
