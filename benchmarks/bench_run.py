@@ -71,7 +71,7 @@ def measure_goals(rounds: int) -> list[Goal]:
     goals = []
     for kind in ("bert", "vit", "decoder"):
         folder = _checkpoint(kind)
-        check = (PYTHON, "-m", "headscope", "check", folder, "--for", "inference", "--no-numbers", "--no-cache", "-q")
+        check = (PYTHON, "-m", "headscope", "check", folder, "--for", "inference", "--no-values", "--no-cache", "-q")
         commands = {
             "load": (PYTHON, "-c", _USE, folder, kind, "load"),
             "use": (PYTHON, "-c", _USE, folder, kind, "call"),

@@ -88,7 +88,7 @@ def _account(entries: Sequence[HeadEntry]) -> list[str]:
     found = {entry.class_name for entry in entries if entry.traced}
     lines = [
         f"{len(found)} of {len(classes)} classes were traced. Some classes serve two families, so that the tables have "
-        f"{traced} of {len(entries)} rows. They were traced on tensors without numbers (by shapes), or on a smaller "
+        f"{traced} of {len(entries)} rows. They were traced on tensors without values (by shapes), or on a smaller "
         "model with random weights. The gradients of the scores with respect to the hidden states then show which "
         "positions move the scores, and are compared with the pooling that was traced.",
         "",

@@ -54,7 +54,7 @@ def _verdict(entry: HeadEntry, head: AtlasHead) -> str:
 
 
 def _without_counts(node: PictureNode, entry: HeadEntry) -> PictureNode:
-    """The base model's box without numbers, which the atlas does not hold."""
+    """The base model's box without values, which the atlas does not hold."""
     if node.kind is not BoxKind.BASE:
         return node
     return PictureNode("base", BoxKind.BASE, safe(f"base model {entry.model_type}"))

@@ -28,7 +28,7 @@ _BARE = ("gpt2", "bloom")
 def saved_manifest(
     cls: Any, config: Any, dtype: str, count: int | None = None, problem: str | None = None
 ) -> CheckpointManifest:
-    """What `save_pretrained` writes of a class, without numbers."""
+    """What `save_pretrained` writes of a class, without values."""
     import transformers.modeling_utils as saving
 
     config = deepcopy(config)

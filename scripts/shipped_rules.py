@@ -27,7 +27,7 @@ class Tried:
         self._needs_numbers = False
         self._expected = self._document({})
         if self._expected["report"]["head"] is None:
-            self._needs_numbers = True  # a model of random numbers is made where a trace without them fails
+            self._needs_numbers = True  # a model of random values is made where a trace without them fails
             self._expected = self._document({})
 
     def _document(self, values: dict[str, Any]) -> Any:

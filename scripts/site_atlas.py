@@ -195,9 +195,9 @@ def _confirmed(head: AtlasHead) -> str:
     if proof is None:
         return "This was not compared with gradients."
     if proof.agrees:
-        return "Then it ran the head on random numbers: exactly those positions change the scores."
+        return "Then it ran the head on random values: exactly those positions change the scores."
     words = "could not tell which positions change the scores" if proof.agrees is None else "**contradicts this**"
-    return f"A second look, on random numbers, {words}: {plain(proof.told)}."
+    return f"A second look, on random values, {words}: {plain(proof.told)}."
 
 
 def _padding(head: AtlasHead) -> Iterator[str]:

@@ -34,7 +34,7 @@ headscope engines distilbert-base-uncased-finetuned-sst-2-english
 It reports for each engine whether it computes scores at all, whether it runs the same head, and which function it
 applies to the scores by default. `--details` adds where it pools, what it drops, how to get logits, and the file and
 line that this was read in. `--engine vllm` shows one engine, `--engine vllm@0.33.0` one version of it. The exit code is
-0 if nothing differs, 1 for another head or another function, and 3 if the facts don't say.
+0 if nothing differs, 1 for a different head or activation, and 3 if the facts don't say.
 
 **Run an engine.** `--run` runs the engines that are installed next to headscope, or `--engine NAME` with the
 interpreter that `--python` names, on a small copy of the configuration with random weights, next to Transformers on
@@ -59,7 +59,7 @@ and is named. That it takes a configuration doesn't show that it loads the weigh
 The answers come from facts that were read in the sources of the engines. They hold for the versions below only: with
 another version, the answer is "not determined". If the engine is installed beside headscope, its version counts.
 
-**What it doesn't look at.** Without `--run`, no engine is run or imported, and no numbers are compared. The layers
+**What it doesn't look at.** Without `--run`, no engine is run or imported, and no values are compared. The layers
 below the head aren't compared either: an engine can run the right head on hidden states that differ. A run looks at
 random weights, one layer of each kind, and float32. Quantized checkpoints and adapters are not determined.
 
@@ -73,9 +73,9 @@ _TABLE = f"""
 
 For each class of the installed Transformers whose scores belong to a text or its tokens: what an engine does with a
 checkpoint in the default configuration of the class, as `save_pretrained` writes it, with {_LABELS} named labels.
-`same`: the same head; `other`: another head; `none`: no scores; `?`: not determined. The word behind it is the function
-that is applied to the scores by default. **Bold**: the engine was run; otherwise the cell is cited. Where a run and the
-source contradict each other, the run counts.
+`same`: the same head; `other`: a different head; `none`: no scores; `?`: not determined. The word behind it is the
+function that is applied to the scores by default. **Bold**: the engine was run; otherwise the cell is cited. Where a
+run and the source contradict each other, the run counts.
 """
 _REPRODUCERS = """
 ## Reproduce a difference

@@ -1,18 +1,17 @@
 """Writes the pictures in docs/images: `write_pictures.py`, or `--check` to compare.
 
 They show a screen of the terminal, the heads of bundled snapshots, and those of the modules in the Python blocks of
-docs/questions.md. Links to the site are shown with social.svg as social.png, which Chromium makes; the PNG names the
+docs/questions.md. Links to the site are shown with social.svg as social.png, which resvg makes; the PNG names the
 SVG that it was made from, so that `--check` sees without a browser whether it is of an older one.
 """
 
+import contextlib
 import difflib
 import hashlib
 import io
 import os
 import re
-import shutil
 import struct
-import subprocess
 import sys
 import tempfile
 import zlib
@@ -43,6 +42,8 @@ _BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 def main(arguments: list[str]) -> int:
     """Writes the pictures; with `--check` shows the differences instead and returns 1 where there are any."""
+    from headscope import api
+
     with tempfile.TemporaryDirectory() as empty:
         os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HOME": empty, "HF_HUB_CACHE": empty}
         reports = {name: _report(*wanted) for name, wanted in PICTURES.items()}
@@ -52,7 +53,12 @@ def main(arguments: list[str]) -> int:
             picture = picture_of(report)
             fresh |= {name: svg_text(picture), narrow_name(name): svg_text(picture, NARROW)}
         fresh |= {"social.svg": _social(fresh["bert-base-uncased.svg"])}
-        fresh |= {"screen.svg": _screen(_COLUMNS), narrow_name("screen.svg"): _screen(_FEW_COLUMNS)}
+        screens = {"screen.svg": (_COMMAND, api.inspect("roberta-base", num_labels=3, offline=True))}
+        with contextlib.chdir(empty):
+            _save_adapter(Path("sentiment-lora"))
+            screens["lora.svg"] = (_OF_ADAPTER, api.inspect("./sentiment-lora", offline=True))
+        for name, (words, report) in screens.items():
+            fresh |= {name: _screen(words, report, _COLUMNS), narrow_name(name): _screen(words, report, _FEW_COLUMNS)}
     if "--check" in arguments:
         differences = [line for name, text in fresh.items() for line in _difference(name, text)]
         differences += [] if _is_made_from(fresh["social.svg"]) else [_OLDER]
@@ -62,18 +68,15 @@ def main(arguments: list[str]) -> int:
     for name, text in fresh.items():
         (FOLDER / name).write_text(text, encoding="utf-8")
     if not _is_made_from(fresh["social.svg"]):
-        browser = next(filter(None, map(shutil.which, _BROWSERS)), None)
-        if browser is None:
-            print(f"{_OLDER}; none of {', '.join(_BROWSERS)} is installed to make it", file=sys.stderr)
-            return 1
-        _write_png(browser, fresh["social.svg"])
+        _write_png(fresh["social.svg"])
     return 0
 
 
 _COMMAND = "roberta-base --num-labels 3 --offline"
+_OF_ADAPTER = "./sentiment-lora --offline"
 _COLUMNS, _FEW_COLUMNS = 80, 46
 _TERMINAL = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg" role="img">
-<title>headscope inspect roberta-base --num-labels 3</title>
+<title>headscope inspect {words}</title>
 <style>
 .{unique_id}-matrix {{
 font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", "Liberation Mono", monospace;
@@ -99,42 +102,56 @@ font-size: {char_height}px; line-height: {line_height}px
 """Rich's own, but for its font: that comes from a server, which GitHub doesn't ask, so the reader's own is used."""
 
 
-def _screen(columns: int) -> str:
+def _save_adapter(folder: Path) -> None:
+    """Saves LoRA on BERT's classifier as PEFT does without a `task_type`: the classifier isn't in it."""
+    import torch
+    from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
+    from safetensors.torch import save_file
+    from transformers import BertConfig, BertForSequenceClassification
+
+    config = LoraConfig(target_modules=["query", "value"])
+    with torch.device("meta"):
+        state = get_peft_model_state_dict(get_peft_model(BertForSequenceClassification(BertConfig()), config))
+    config.base_model_name_or_path = "bert-base-uncased"  # PEFT took it from the model, which has none
+    config.save_pretrained(str(folder))
+    save_file({name: torch.zeros(item.shape) for name, item in state.items()}, folder / "adapter_model.safetensors")
+
+
+def _screen(words: str, report: Any, columns: int) -> str:
     """A terminal with the screen of `inspect`; dark, as terminals are on light pages and on dark ones."""
     from rich.console import Console
     from rich.text import Text
 
-    from headscope import api
     from headscope.slices.inspect.screen import inspect_screen
 
     console = Console(
         file=io.StringIO(), record=True, force_terminal=True, color_system="truecolor", width=columns, highlight=False,
         markup=False, emoji=False, legacy_windows=False,
     )  # fmt: skip
-    console.print(Text.assemble(("$ ", "bold green"), f"headscope inspect {_COMMAND}"))
-    console.print(
-        inspect_screen(api.inspect("roberta-base", num_labels=3, offline=True), words=_COMMAND), Text(), sep="\n"
-    )
-    drawn = console.export_svg(title="", code_format=_TERMINAL, unique_id="screen")
+    console.print(Text.assemble(("$ ", "bold green"), f"headscope inspect {words}"))
+    console.print(inspect_screen(report, words=words), Text(), sep="\n")
+    drawn = console.export_svg(title="", code_format=_TERMINAL.replace("{words}", words), unique_id="screen")
     return (
         "\n".join(line.strip() for line in drawn.splitlines() if line.strip()).replace("</text><", "</text>\n<") + "\n"
     )
 
 
-_BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 _OLDER = "social.png is of another social.svg than the present one"
 _PNG_HEADER = 33
 """The signature and the chunk that every PNG begins with."""
 
 
-def _write_png(browser: str, svg: str) -> None:
-    """social.png as the browser draws social.svg, with the name of that SVG behind its header."""
-    with tempfile.TemporaryDirectory() as folder:
-        shot = Path(folder) / "social.png"
-        command = [browser, "--headless", "--no-sandbox", "--hide-scrollbars", f"--user-data-dir={folder}/profile"]
-        command += ["--window-size=1200,630", f"--screenshot={shot}", (FOLDER / "social.svg").as_uri()]
-        subprocess.run(command, check=True, capture_output=True, timeout=120)
-        drawn = shot.read_bytes()
+def _write_png(svg: str) -> None:
+    """social.png as resvg draws social.svg, with the name of that SVG behind its header."""
+    import resvg_py
+
+    # resvg doesn't know CSS variables and `white-space`.
+    values = dict(re.findall(r"(--[\w-]+): ([^;}]+)", svg))
+    plain = re.sub(r"var\((--[\w-]+)\)", lambda found: values[found[1]].strip(), svg)
+    plain = plain.replace("<text ", '<text xml:space="preserve" ')
+    drawn = bytes(
+        resvg_py.svg_to_bytes(svg_string=plain, sans_serif_family="DejaVu Sans", monospace_family="DejaVu Sans Mono")
+    )
     (FOLDER / "social.png").write_bytes(drawn[:_PNG_HEADER] + _source_chunk(svg) + drawn[_PNG_HEADER:])
 
 

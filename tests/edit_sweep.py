@@ -1,6 +1,6 @@
 """Edits one class added, dropped, renamed and moved for every class of Transformers: `python -m tests.edit_sweep`.
 
-Each class is saved small and with random numbers, edited and proven; then Transformers loads both, which is the oracle:
+Each class is saved small and with random values, edited and proven; then Transformers loads both, which is the oracle:
 every key is found, and the stored rows are those that the edit promises. `--every N` takes every Nth class.
 """
 

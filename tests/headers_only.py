@@ -1,4 +1,4 @@
-"""Checkpoints without numbers for scans: a configuration, and safetensors files that are all header (sparse on disk).
+"""Checkpoints without values for scans: a configuration, and safetensors files that are all header (sparse on disk).
 
 `families()` gives one small configuration of every classification class of the installed Transformers, `write` makes a
 folder of it, `variants` what people's files of one class differ in.
@@ -32,7 +32,7 @@ class Checkpoint:
 
 
 def write(checkpoint: Checkpoint, folder: Path) -> Path:
-    """The folder of a checkpoint: whole files, whose numbers are a hole on the disk."""
+    """The folder of a checkpoint: whole files, whose values are a hole on the disk."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(checkpoint.config), encoding="utf-8")
     header, end = header_of(checkpoint)

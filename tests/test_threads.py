@@ -72,7 +72,7 @@ def test_inspections_beside_a_training_loop_equal_the_lone_ones() -> None:
         found = list(pool.map(facts, models * 2))
     assert found == alone * 2
     assert losses
-    assert losses == trainer(len(losses), threading.Event()), "the training drew other random numbers"
+    assert losses == trainer(len(losses), threading.Event()), "the training drew other random values"
 
 
 def test_checkpoints_of_half_precision_leave_the_default_dtype(tmp_path: Path) -> None:

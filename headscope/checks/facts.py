@@ -17,7 +17,7 @@ from headscope.shared.serving.engine_facts import EngineHead
 
 @dataclass(frozen=True, slots=True)
 class TensorValues:
-    """What the numbers of a tensor are once the loader has cast them to the model's dtype.
+    """What the values of a tensor are once the loader has cast them to the model's dtype.
 
     `whole` names the dtype that the checkpoint stores it in where that holds whole numbers only; "" for floats.
     """

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _UNREAD = "`headscope check` reads it"
 UNREAD_TOKENIZER = Gap("tokenizer", _UNREAD)
-UNREAD_NUMBERS = Gap("numbers", _UNREAD)
+UNREAD_NUMBERS = Gap("base values", _UNREAD)
 """For what reads no more of a checkpoint than its head."""
 
 

@@ -147,7 +147,7 @@ def _is_adapted(name: str, trained: set[str]) -> bool:
 
 
 def _live_values(live_model: LiveModel) -> tuple[TensorValues, ...]:
-    """Measures the numbers of the head's tensors."""
+    """Measures the values of the head's tensors."""
     from headscope.checks.evidence.tensor_values import values_of
 
     return tuple(values_of(name, tensor) for name, tensor in _live_tensors(live_model).items())
@@ -169,7 +169,7 @@ def _with_stored_dtypes(
 
 
 def _live_tensors(live_model: LiveModel) -> dict[str, torch.Tensor]:
-    """Collects the tensors of the head in memory that the scores depend on; leaves out those without numbers."""
+    """Collects the tensors of the head in memory that the scores depend on; leaves out those without values."""
     module, head = live_model.unwrapped.module, live_model.own_report.head
     held = {
         **dict(module.named_buffers(remove_duplicate=False)),
@@ -188,4 +188,4 @@ def _live_trial(live_model: LiveModel) -> HeadTrial:
     found = try_head(
         live_model.program, {name: tensor.cpu() for name, tensor in held.items()}, model.task, model.problem_type
     )
-    return replace(found, unread=tuple(f"{name} has no numbers in this process" for name in lost))
+    return replace(found, unread=tuple(f"{name} has no values in this process" for name in lost))

@@ -134,10 +134,10 @@ class PredictOptions(DataOptions, total=False):
 class TrialOptions(TypedDict, total=False):
     """Options of `check` on the numbers, the run and the engine of a checkpoint."""
 
-    no_numbers: Annotated[
+    no_values: Annotated[
         bool,
         _rules(
-            "Don't read the base model's numbers, which a check for inference reads from local files.",
+            "Don't read the base model's values, which a check for inference reads from local files.",
             in_python="For a checkpoint only.",
         ),
     ]

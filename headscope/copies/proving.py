@@ -260,7 +260,7 @@ def _compare_scores(task: ProofTask, old: _Side, new: _Side) -> dict[str, Any]:
 def _score_tolerance(task: ProofTask, before: torch.Tensor, after: torch.Tensor) -> float:
     """Bounds what rounding explains: of the stored format if rows were computed, and of single precision.
 
-    The rounding of stored numbers moves a score in relation to the largest score, of any class.
+    The rounding of stored values moves a score in relation to the largest score, of any class.
     """
     import torch
 

@@ -192,7 +192,7 @@ def begin_worker() -> None:
 
     import torch
 
-    # There is a worker for each core already, and heads without numbers give a second thread nothing to do.
+    # There is a worker for each core already, and heads without values give a second thread nothing to do.
     torch.set_num_threads(1)
 
     gc.set_threshold(200_000, 20, 100)

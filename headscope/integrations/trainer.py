@@ -20,7 +20,7 @@ class HeadscopeCallback(TrainingGate, TrainerCallback):
     model is left as it is. `result` holds what the rules said. Raises CheckFailed before the first step.
 
     With `verify_saves`, each `checkpoint-*` is read back and compared with the live model, as `headscope.verify_save`
-    does (`verify_saves="head"` reads only the numbers of the head). At the end the last one is loaded in a fresh
+    does (`verify_saves="head"` reads only the values of the head). At the end the last one is loaded in a fresh
     process and its scores are compared with the live ones (`verify_saves="reload"`: each), and headscope reports a head
     that training left as it was. Failures are logged immediately and raised as CheckFailed at the end of the training,
     or immediately with `stop_at_bad_save`. `saves` and `trained` hold the results.

@@ -1,4 +1,4 @@
-"""A checkpoint beside its exports: what is carried is the same numbers, and what is lost is named."""
+"""A checkpoint beside its exports: what is carried is the same values, and what is lost is named."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ LABELS = ["neg", "neutral", "pos"]
 
 
 def source(name: str, folder: Path) -> PreTrainedModel:
-    """A classifier with three labels and random numbers in every tensor, saved."""
+    """A classifier with three labels and random values in every tensor, saved."""
     names = {"id2label": dict(enumerate(LABELS)), "label2id": {text: at for at, text in enumerate(LABELS)}}
     family = FAMILIES[name]
     model = family.build(family.classifier, **names, **family.pad_token)

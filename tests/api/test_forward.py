@@ -213,24 +213,24 @@ def _logit(report: ForwardReport, at: int) -> float:
 
 
 @pytest.mark.parametrize("pad", [None, 0])
-def test_invented_inputs_are_said_to_be_and_score_no_label(pad: int | None, tmp_path: Path) -> None:
+def test_dummy_inputs_are_said_to_be_and_score_no_label(pad: int | None, tmp_path: Path) -> None:
     model = FAMILIES["gpt2"].build("GPT2ForSequenceClassification", num_labels=3, pad_token_id=pad)
     save_safetensors(model, tmp_path)
     report = headscope.forward(str(tmp_path), device="cpu")
-    assert report.invented_inputs
-    assert report.to_dict()["invented_inputs"] is True
+    assert report.dummy_inputs
+    assert report.to_dict()["dummy_inputs"] is True
     assert report.scored == ()
-    assert any("invented" in note and "--text" in note for note in report.notes)
+    assert any("dummies" in note and "--text" in note for note in report.notes)
     assert any("pad token" in note for note in report.notes) is (pad is None)
     shown = plain_text(forward_screen(report), WIDE)
-    assert ("invented inputs" in shown, "LABEL" in shown) == (True, False)
-    assert headscope.forward(str(tmp_path)).invented_inputs
+    assert ("dummy inputs" in shown, "LABEL" in shown) == (True, False)
+    assert headscope.forward(str(tmp_path)).dummy_inputs
 
 
-def test_real_inputs_are_not_called_invented(scored: ForwardReport) -> None:
-    assert not scored.invented_inputs
+def test_real_inputs_are_not_called_dummies(scored: ForwardReport) -> None:
+    assert not scored.dummy_inputs
     shown = plain_text(forward_screen(scored), WIDE)
-    assert ("invented" in shown, "LABEL_0" in shown) == (False, True)
+    assert ("dummy" in shown, "LABEL_0" in shown) == (False, True)
 
 
 def test_a_device_is_not_advised_where_there_are_no_weights() -> None:

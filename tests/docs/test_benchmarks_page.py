@@ -1,4 +1,4 @@
-"""The benchmarks' page: its numbers are those of the record, and what was not measured says so."""
+"""The benchmarks' page: its values are those of the record, and what was not measured says so."""
 
 import json
 import sys

@@ -38,7 +38,7 @@ IMAGE = {
 
 
 def saved(name: str, folder: Path, sizes: dict[str, Any] = TEXT, **settings: Any) -> Path:
-    """A class of Transformers with random numbers in every parameter, saved."""
+    """A class of Transformers with random values in every parameter, saved."""
     torch.manual_seed(5)
     cls = getattr(transformers, name)
     config = cls.config_class(**sizes, id2label=dict(enumerate(LABELS)), label2id={n: i for i, n in enumerate(LABELS)})

@@ -42,7 +42,7 @@ def save_base(folder: Path, family: str = "Bert", **settings: Any) -> Path:
 
 
 def save_adapter(base: Path, folder: Path, config: peft.PeftConfig, family: str = "Bert", dtype: str = "auto") -> Path:
-    """An adapter on a base model with three classes, every number of it random."""
+    """An adapter on a base model with three classes, every value of it random."""
     torch.manual_seed(4)
     cls: Any = getattr(transformers, f"{family}ForSequenceClassification")
     model = peft.get_peft_model(cls.from_pretrained(base, num_labels=3, dtype=dtype), config)
@@ -210,7 +210,7 @@ def test_a_merge_that_is_not_pefts_is_refused(lora: Path, tmp_path: Path, monkey
 
 @pytest.mark.parametrize("family", ["Bert", "Roberta"])
 def test_an_adapter_gets_the_head_of_a_checkpoint(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What PEFT loads from the result against the adapter's own load with the head's numbers put in by hand."""
+    """What PEFT loads from the result against the adapter's own load with the head's values put in by hand."""
     monkeypatch.setattr(adapter_head, "prove_head_apart", adapter_head.prove_head_here)
     base = save_base(tmp_path / "base", family, pad_token_id=1)
     adapter = save_adapter(base, tmp_path / "adapter", peft.LoraConfig(target_modules=["query"], r=2), family)

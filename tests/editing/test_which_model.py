@@ -32,7 +32,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def model_of(seed: int, family: str = "bert", **sizes: int) -> Any:
-    """A model whose numbers are those of its seed alone: `build` has a seed too, which is always the same."""
+    """A model whose values are those of its seed alone: `build` has a seed too, which is always the same."""
     found = FAMILIES[family]
     model = found.build(found.classifier, **(found.pad_token | _LABELS | sizes))
     torch.manual_seed(seed)

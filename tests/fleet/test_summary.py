@@ -1,4 +1,4 @@
-"""The summary of a scan: its numbers are those of the rows, and no row can do harm on a screen or a page."""
+"""The summary of a scan: its values are those of the rows, and no row can do harm on a screen or a page."""
 
 import random
 import re

@@ -46,7 +46,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "Phi3Config": {"vocab_size": 32_064, "pad_token_id": 32_000, "eos_token_id": 32_000},
     "XLMRobertaConfig": {"vocab_size": 250_002, "hidden_size": 1024, "num_attention_heads": 16},
 }  # fmt: skip
-"""Published sizes: one layer of the largest held 4.7 GB in real numbers."""
+"""Published sizes: one layer of the largest held 4.7 GB in real values."""
 
 
 def run(*arguments: str) -> tuple[int, float]:

@@ -1,4 +1,4 @@
-"""Cells that hold no label: words for a missing number, infinite numbers, and names that may mean "missing"."""
+"""Cells that hold no label: words for a missing number, infinite values, and names that may mean "missing"."""
 
 from pathlib import Path
 

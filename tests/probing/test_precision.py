@@ -86,7 +86,7 @@ def test_auto_gives_half_precision_up_where_vectors_change(folder: Path) -> None
 
 
 def test_weights_that_were_drawn_are_the_same_in_both(folder: Path) -> None:
-    """Another dtype draws other numbers from one seed."""
+    """Another dtype draws other values from one seed."""
     model = BertForSequenceClassification.from_pretrained(folder)
     kept = {name: value for name, value in model.bert.state_dict().items() if "pooler" not in name}
     model.bert.save_pretrained(folder, state_dict=kept)

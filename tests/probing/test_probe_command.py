@@ -1,4 +1,4 @@
-"""`probe` from a checkpoint and a file to the answer: baselines, bad input, the same numbers twice."""
+"""`probe` from a checkpoint and a file to the answer: baselines, bad input, the same values twice."""
 
 import json
 import sys

@@ -96,7 +96,7 @@ def test_a_base_without_weights_is_refused(tmp_path: Path) -> None:
     state = load_file(source / "model.safetensors")
     kept = {name: value for name, value in state.items() if "layer.1.output" not in name}
     save_file(kept, source / "model.safetensors", {"format": "pt"})
-    with pytest.raises(HeadscopeError, match="depends on random numbers"):
+    with pytest.raises(HeadscopeError, match="depends on random values"):
         probed(source, rows_file(tmp_path), tmp_path / "written")
     assert not (tmp_path / "written").exists()
 

@@ -57,7 +57,7 @@ RECIPES = {
 
 
 def save_recipe(name: str, folder: Path) -> str:
-    """Writes the checkpoint of a recording, the same numbers on every machine. Returns the digest of its tensors."""
+    """Writes the checkpoint of a recording, the same values on every machine. Returns the digest of its tensors."""
     recipe = RECIPES[name]
     pieces = [letter for letter in string.printable if letter.isprintable() and letter not in string.ascii_uppercase]
     pieces = [piece for piece in pieces if not piece.isspace()]
@@ -67,7 +67,7 @@ def save_recipe(name: str, folder: Path) -> str:
     )
     model = getattr(transformers, f"{recipe.family}ForSequenceClassification")(config)
     digest = hashlib.sha256()
-    draw = np.random.RandomState(29)  # NumPy promises that its numbers stay the same
+    draw = np.random.RandomState(29)  # NumPy promises that its values stay the same
     with torch.no_grad():
         for parameter_name, parameter in sorted(model.named_parameters()):
             steps = draw.randint(-_STEPS, _STEPS, tuple(parameter.shape))

@@ -15,7 +15,7 @@ Random = np.random.Generator
 
 
 class Model:
-    """A classifier of random numbers: tanh(dense(h[position])), on hidden states that depend on segments and length."""
+    """A classifier of random values: tanh(dense(h[position])), on hidden states that depend on segments and length."""
 
     def __init__(self, random: Random, texts: int, classes: int) -> None:
         self.hidden = random.normal(size=(texts, _LENGTH, _HIDDEN))

@@ -4,7 +4,7 @@
 
 Draws a base model, a method of PEFT, the layers that it changes, what it saves whole, and a change of the save.
 Compares whether PEFT raises an error, which stored tensors it leaves, whether it lacks some, and where each tensor of
-the head comes from. Truth are the values: every stored tensor holds its own random numbers.
+the head comes from. Truth are the values: every stored tensor holds its own random values.
 """
 
 import argparse
@@ -119,7 +119,7 @@ def _classifier(item: Drawn, base: Path, seed: int = 1) -> Any:
 
 
 def _fill(tensors: Any) -> None:
-    """Every tensor gets its own random numbers."""
+    """Every tensor gets its own random values."""
     for tensor in tensors:
         if tensor.is_floating_point():
             tensor.data.uniform_(0.05, 1.0)
@@ -298,7 +298,7 @@ def compare(item: Drawn, folder: Path) -> Iterator[str]:
 
 
 def _under_several_names(folder: Path) -> set[str]:
-    """The keys whose numbers another key has too: their values don't show whether PEFT read them."""
+    """The keys whose values another key has too: their values don't show whether PEFT read them."""
     stored = {
         key: (value.shape, value.numpy().tobytes()) for key, value in load_file(folder / "adapter" / _FILE).items()
     }

@@ -2,7 +2,7 @@
 
     python -m tests.sweeps.census --count 5000 --kills 3
 
-Makes `count` checkpoints without numbers, of one class of each family, in the variants that people have; serves
+Makes `count` checkpoints without values, of one class of each family, in the variants that people have; serves
 them with a latency of 50 ms and a fault in one of twenty answers (429, 503, a connection that is cut), twenty of them
 gated, missing or damaged. Scans them once undisturbed and once with kills (SIGKILL, any moment) and `--resume`. Every
 checkpoint has to have one row in both tables, and the rows have to be equal, but for what the network adds.

@@ -3,7 +3,7 @@
     python -m tests.sweeps.sweep --count 2000 --seed 1 --workers 2
 
 draws sizes, pooling options, label counts, problem types, ties, image and patch sizes. A configuration is legal if the
-model that it makes runs on real numbers. For each legal one, the head must be traced, its gradients must not contradict
+model that it makes runs on real values. For each legal one, the head must be traced, its gradients must not contradict
 the pooling, and the status of every weight must equal what `from_pretrained` says of a file with some tensors left out.
 A formula must be equal to the head or be withheld. Prints the counts, and every failure by name.
 """
@@ -184,7 +184,7 @@ def try_one(name: str, model_type: str, task: str, seed: str) -> Result:
 
 
 def _run(model: Any, task: Any) -> None:
-    """One forward on real numbers, a pad token lent: what makes a configuration legal."""
+    """One forward on real values, a pad token lent: what makes a configuration legal."""
     from headscope.core.trace.batch.probe_batch import build_probe
     from headscope.core.trace.record.execution import run_forward
 

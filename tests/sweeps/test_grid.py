@@ -71,7 +71,7 @@ def truth(class_name: str, config: dict[str, Any], tensors: dict[str, torch.Tens
             ignore_mismatched_sizes=True,
             output_loading_info=True,
         )
-        with no_init_weights():  # whether it runs does not depend on its numbers
+        with no_init_weights():  # whether it runs does not depend on its values
             made = cls(AutoConfig.for_model(**config | {"vocab_size": 100, "bos_token_id": 2, "eos_token_id": 3}))
         small = made.eval()
     made_for = (config.get("architectures") or [class_name])[0]
@@ -188,7 +188,7 @@ def test_every_small_checkpoint_by_shapes_and_with_weights(
             code, out = run(*words, "--json")
             assert code == (0 if known else 3), (pad, device, out)
             if known:
-                assert json.loads(out)["invented_inputs"] is True
+                assert json.loads(out)["dummy_inputs"] is True
                 assert json.loads(out)["scored"] == []
 
 

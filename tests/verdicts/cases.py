@@ -229,7 +229,7 @@ _BASES = {  # the layers, the embeddings, and norms whose scales can be lost
 
 
 def bases() -> Iterator[Case]:
-    """Numbers of the base model."""
+    """Values of the base model."""
     for at, (family, (layers, embeddings, norms)) in enumerate(_BASES.items()):
         store = ("safetensors", "torch", "sharded")[at % 3]
         ways = {

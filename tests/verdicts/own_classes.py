@@ -188,7 +188,7 @@ class OwnJudged:
 
 
 def write_own(name: str, folder: Path) -> Any:
-    """A model of a class with random numbers, trained enough to tell classes apart, in a folder."""
+    """A model of a class with random values, trained enough to tell classes apart, in a folder."""
     cls = CLASSES[name]
     torch.manual_seed(len(name))
     sizes = _SOUND if name.startswith("Wav2Vec2") else _IMAGE if name.startswith("ViT") else _SIZES

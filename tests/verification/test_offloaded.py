@@ -1,4 +1,4 @@
-"""Models whose weights Accelerate keeps on the disk or in the CPU's memory: their real numbers are compared."""
+"""Models whose weights Accelerate keeps on the disk or in the CPU's memory: their real values are compared."""
 
 import shutil
 from collections.abc import Callable

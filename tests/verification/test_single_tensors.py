@@ -49,12 +49,12 @@ LOADED: dict[str, Case] = {  # stored, live, a buffer, and what a load of it is
     "rounded on the way": (ROW, SHORT.float(), False, DIFFERENT, ROUNDING, "rounded to bfloat16, which neither"),
     "NaN for a number": (ROW, ROW.where(ROW < 5, NAN), False, EMPTY, None, "NaN"),
     "NaN that is stored": (ROW * NAN, ROW * NAN, False, EMPTY, 0.0, "NaN"),
-    "infinite as stored": (ROW / 0, ROW / 0, False, EMPTY, 0.0, "infinite numbers"),
-    "infinite as stored, rounded": (ROW / 0, SHORT / 0, False, EMPTY, 0.0, "infinite numbers"),
+    "infinite as stored": (ROW / 0, ROW / 0, False, EMPTY, 0.0, "infinite values"),
+    "infinite as stored, rounded": (ROW / 0, SHORT / 0, False, EMPTY, 0.0, "infinite values"),
     "a mask as stored": (ROW / 0, ROW / 0, True, EQUAL, 0.0, ""),
     "too large": (ROW * 1e30, (ROW * 1e30).half(), False, DIFFERENT, None, "too large for float16"),
     "a mask too large": (ROW * 1e30, (ROW * 1e30).half(), True, CAST, None, ""),
-    "infinite for a number": (ROW, ROW / 0, False, DIFFERENT, None, "finite numbers are where the other has none"),
+    "infinite for a number": (ROW, ROW / 0, False, DIFFERENT, None, "finite values are where the other has none"),
     "zeros for numbers": (ROW, ROW * 0, False, EMPTY, 5.0, "zeros throughout"),
     "zeros as stored": (ROW * 0, ROW * 0, False, EQUAL, 0.0, ""),
     "zeros as stored, rounded": (ROW * 0, SHORT * 0, False, CAST, 0.0, ""),
@@ -229,8 +229,8 @@ def test_one_weight_against_what_peft_merges(tmp_path: Path) -> None:
     other[0, 0] += 1
     for tensor, status, reason in (
         (made, TensorStatus.MERGED, ""), (made.bfloat16(), TensorStatus.MERGED, ""), (other, DIFFERENT, ""),
-        (before[name], DIFFERENT, "these are the base model's numbers"), (made * NAN, EMPTY, "NaN"),
-        (made / 0, DIFFERENT, "finite numbers"), (made * 0, EMPTY, "zeros"),
+        (before[name], DIFFERENT, "these are the base model's values"), (made * NAN, EMPTY, "NaN"),
+        (made / 0, DIFFERENT, "finite values"), (made * 0, EMPTY, "zeros"),
     ):  # fmt: skip
         found = checked(replace(items[name], tensor=tensor), pairing, is_head=False, is_live=True)
         assert (found.status, len(found.keys)) == (status, 3)

@@ -44,7 +44,7 @@ def counts(result: Any) -> dict[str, int]:
 
 
 def lost_in_a_load(folder: Path, model: Any) -> set[str]:
-    """The names under which Transformers loads from a folder other numbers than a live model has, or random ones."""
+    """The names under which Transformers loads from a folder other values than a live model has, or random ones."""
     again, info = type(model).from_pretrained(
         folder, dtype=model.dtype, ignore_mismatched_sizes=True, output_loading_info=True
     )

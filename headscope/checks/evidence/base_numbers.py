@@ -1,4 +1,4 @@
-"""The base model's numbers: every one that a checkpoint on this machine gives it, read in a stream."""
+"""The base model's values: every one that a checkpoint on this machine gives it, read in a stream."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def read_base_numbers(checkpoint: Checkpoint) -> BaseNumbers | Gap:
     found: dict[str, _Extremes] = {}
     for place in checkpoint.stored_files:
         if not place.sidecar.reads_cheaply:
-            return Gap("numbers", "headscope reads them only from files on this machine")
+            return Gap("base values", "headscope reads them only from files on this machine")
         is_adapter = place.manifest is checkpoint.manifest.adapter
         if is_adapter:
             dtypes |= {header.key: header.dtype for header in place.manifest.tensors}
         found |= _read_place(place, wanted, is_adapter=is_adapter)
     if not found:
-        return Gap("numbers", "the checkpoint holds no numbers of a base model")
+        return Gap("base values", "the checkpoint holds no values of a base model")
     judged = _judge_extremes(found, dtypes, wanted, partial(_silences_model, checkpoint.choice))
     return replace(judged, whole=tuple(_whole_numbers(checkpoint, wanted)))
 
@@ -148,7 +148,7 @@ def _tensors_outside_head(report: Report, *, stored: bool) -> dict[str, tuple[st
     apart = {item.name for item in head.tensors} | set(head.not_live) if head else set()
     found: dict[str, tuple[str, str, int]] = {}
     for item in report.weights.parameters:
-        if item.name in apart or item.quantized is not None:  # packed numbers come with scales
+        if item.name in apart or item.quantized is not None:  # packed values come with scales
             continue
         if not stored or item.status is ParameterStatus.LOADED:
             described = item.name, item.dtype, len(item.shape)

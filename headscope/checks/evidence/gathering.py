@@ -52,7 +52,7 @@ def gather(
     try:
         numbers = _read_numbers(checkpoint, profile) if reads_numbers else UNREAD_NUMBERS
     except HeadscopeError as err:
-        numbers = Gap("numbers", f"they could not be read: {err.message}")
+        numbers = Gap("base values", f"they could not be read: {err.message}")
         evidence = replace(evidence, unknown=(*evidence.unknown, numbers))
     else:
         if isinstance(numbers, Gap):
@@ -80,13 +80,13 @@ def _own_folder(checkpoint: Checkpoint) -> str:
 
 
 def _read_numbers(checkpoint: Checkpoint, profile: Profile) -> BaseNumbers | Gap:
-    """Reads the base model's numbers: from the cache, if no file has changed."""
+    """Reads the base model's values: from the cache, if no file has changed."""
     from headscope.checks.evidence.base_numbers import NOT_IN_TRAINING, read_base_numbers
 
     if profile is Profile.TRAINING:
-        return Gap("numbers", NOT_IN_TRAINING)
-    if checkpoint.request.no_numbers:
-        return Gap("numbers", "--no-numbers leaves them out")
+        return Gap("base values", NOT_IN_TRAINING)
+    if checkpoint.request.no_values:
+        return Gap("base values", "--no-values leaves them out")
     cache = open_cache(checkpoint.request.cache and bool(checkpoint.key))
     key = f"{checkpoint.key}{state_of_files(checkpoint)}-base" if cache.is_open else ""
     known = cache.load(BaseNumbers, key)
@@ -130,12 +130,12 @@ def _health_of_stored(checkpoint: Checkpoint, stored: Mapping[str, torch.Tensor]
 
     floats = {name: item for name, item in stored.items() if item.is_floating_point()}
     return health_of_tensors(
-        checkpoint.report, floats, checkpoint.built.initial, "its numbers are not floats, or not read"
+        checkpoint.report, floats, checkpoint.built.initial, "its values are not floats, or not read"
     )
 
 
 def _try_stored_head(checkpoint: Checkpoint, stored: _StoredHead) -> HeadTrial:
-    """Tries the head with its stored numbers."""
+    """Tries the head with its stored values."""
     from headscope.shared.trial.head_trial import try_head
 
     program = checkpoint.program
@@ -180,12 +180,12 @@ def loaded_head(checkpoint: Checkpoint) -> Mapping[str, torch.Tensor]:
     """
     head = _read_stored_head(checkpoint)
     if head.found is None:
-        raise Unsupported(f"the numbers of the head: {(*head.unknown, *head.inapplicable)[0].reason}", "")
+        raise Unsupported(f"the values of the head: {(*head.unknown, *head.inapplicable)[0].reason}", "")
     return head.found.loaded
 
 
 def _read_stored_head(checkpoint: Checkpoint) -> FileReading[_StoredHead]:
-    """Reads the numbers of the head."""
+    """Reads the values of the head."""
     report = checkpoint.report
     given = list(_tensors_given(report))
     if not given:
@@ -220,7 +220,7 @@ def _requests_to(places: Iterable[StoredFiles]) -> int:
 
 def _tensors_given(report: Report) -> Iterator[tuple[HeadParameter, HeadParameter | ParameterOrigin]]:
     """Lists the head's tensors that the checkpoint gives, each with what is stored: itself, or what it is tied to."""
-    # A tied tensor isn't stored: its numbers are those of its source.
+    # A tied tensor isn't stored: its values are those of its source.
     sources = {tie.parameter: tie.source for tie in report.weights.tied}
     origins = {item.name: item for item in report.weights.parameters}
     for item in report.head.tensors if report.head else ():
@@ -232,7 +232,7 @@ def _tensors_given(report: Report) -> Iterator[tuple[HeadParameter, HeadParamete
 def _why_not_as_stored(item: HeadParameter, source: HeadParameter | ParameterOrigin) -> str:
     """Says why no stored tensor is what the scores depend on; "" if one is."""
     if source.quantized is not None:
-        return f"{item.name} is quantized ({source.quantized}), and headscope doesn't unpack its numbers"
+        return f"{item.name} is quantized ({source.quantized}), and headscope doesn't unpack its values"
     if item.adapter is Carried.ADAPTED:
         return f"the adapter changes the output of {item.name}, and headscope doesn't merge the two"
     if len(source.checkpoint_keys) != 1:

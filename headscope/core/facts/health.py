@@ -1,4 +1,4 @@
-"""Whether the classifier of a head was ever trained, as far as its own numbers show it."""
+"""Whether the classifier of a head was ever trained, as far as its own values show it."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -68,7 +68,7 @@ class MatrixStatistics:
     name: str
     """The parameter."""
     dtype: str
-    """The dtype of its numbers."""
+    """The dtype of its values."""
     classes: int
     """Number of rows."""
     features: int
@@ -120,9 +120,9 @@ class MatrixStatistics:
     zeros: int = 0
     """How many numbers of the rows that are not dead are exactly zero."""
     precision: str = ""
-    """The coarsest dtype that holds every number as it is; `dtype`, unless the numbers were rounded."""
+    """The coarsest dtype that holds every value as it is; `dtype`, unless the numbers were rounded."""
     distinct: float = 1.0
-    """How many different numbers there are, in parts of what a random draw of this precision has."""
+    """How many different values there are, in parts of what a random draw of this precision has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class BiasStatistics:
     name: str
     """The parameter."""
     zeros: int
-    """How many of its numbers are zero."""
+    """How many of its values are zero."""
     count: int
     """How many numbers it has."""
     largest: float
@@ -150,7 +150,7 @@ class HeadHealth:
     """Whether the last classifier of a head was trained: a verdict, how sure it is, and what speaks for it."""
 
     verdict: HealthVerdict
-    """What its numbers show; `briefly_trained`: trained, but no more than a little shows."""
+    """What its values show; `briefly_trained`: trained, but no more than a little shows."""
     confidence: float | None
     """The calibrated probability of the verdict; null for `not_determined`."""
     basis: HealthBasis

@@ -128,7 +128,7 @@ class RunTrial:
 
 @dataclass(frozen=True, slots=True)
 class HeadTrial:
-    """What the head did with its real numbers, run on random hidden states of ordinary and of large size.
+    """What the head did with its real values, run on random hidden states of ordinary and of large size.
 
     `why_not` says why it could not be tried, "" if it was. `fails` is how its forward fails, "" where it runs; `finite`
     says whether its scores are finite and below 1e30. `moves` says whether some input changes how the scores compare

@@ -34,7 +34,7 @@ class Request:
     prove: bool = False
     health: bool = False
     cache: bool = False
-    no_numbers: bool = False
+    no_values: bool = False
     run: bool | None = None
     run_device: str = "cpu"
     engine: str | None = None

@@ -1,4 +1,4 @@
-"""The stored tensors of a checkpoint and their numbers: in part, whole, some together, or in a stream."""
+"""The stored tensors of a checkpoint and their values: in part, whole, some together, or in a stream."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from headscope.core.checkpoints.checkpoint_files import FileReader, TensorBytes
 
 _BLOCK = 4 << 20
-"""Bytes at a time: what was read is still in the processor's cache when its numbers are looked at."""
+"""Bytes at a time: what was read is still in the processor's cache when its values are looked at."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class StoredFiles:
         return self.manifest.format is WeightsFormat.TORCH
 
     def unreadable(self, headers: Iterable[TensorHeader]) -> dict[TensorHeader, str]:
-        """Finds the tensors whose numbers can't be read, and why."""
+        """Finds the tensors whose values can't be read, and why."""
         kinds = {header: _dtype_of(header) for header in headers}
         found = {
             header: f"its dtype {header.dtype} is not one that PyTorch reads"
@@ -83,7 +83,7 @@ class StoredFiles:
             if place is None and self.is_pickled:
                 found[header] = f"its elements don't follow in order in {header.file}"
             elif place is not None and kind and place[1] - place[0] != math.prod(header.shape) * kind.itemsize:
-                found[header] = f"several of its numbers are packed into one of {header.dtype}"
+                found[header] = f"several of its values are packed into one of {header.dtype}"
         return found
 
     def part(self, header: TensorHeader, begin: int, end: int) -> torch.Tensor:
@@ -120,7 +120,7 @@ class StoredFiles:
         return {header: _as_numbers(data[header], header).reshape(shapes[header]) for header in wanted}
 
     def bytes_of(self, header: TensorHeader) -> bytes:
-        """Reads the bytes of a tensor in a safetensors file, in whatever format its numbers are."""
+        """Reads the bytes of a tensor in a safetensors file, in whatever format its values are."""
         begin, end = self._range_reader.places([header])[header] or (0, 1)  # of what is not there, no byte can be read
         return self._range_reader.read({header: [(0, end - begin)]})[header]
 

@@ -64,7 +64,7 @@ def trace_head(
 
     A second run, with other sizes, shows what follows from the model alone; `twins` makes smaller models of the same
     class and configuration for it, of which the first that runs is taken. Real weights take no part in it. With
-    `prove` the head is replayed on random numbers and its gradients are held against the pooling. `output` names the
+    `prove` the head is replayed on random values and its gradients are held against the pooling. `output` names the
     scores where the forward returns several. Raises Unsupported where the forward fails or returns no scores. The model
     is left as it was.
     """

@@ -154,7 +154,7 @@ def _holds_scores(read: torch.Tensor, scores: torch.Tensor, graph: Graph, *, by_
 
 
 def _way_back(tensor: torch.Tensor, graph: Graph) -> dict[int, tuple[torch.Tensor, Operation | None]]:
-    """Follows a tensor back through those that hand it their numbers, each with the operation that made it."""
+    """Follows a tensor back through those that hand it their values, each with the operation that made it."""
     found: dict[int, tuple[torch.Tensor, Operation | None]] = {}
     while id(tensor) not in found:
         producer = graph.producer(tensor)

@@ -281,7 +281,7 @@ def load_adapter(model: Any, config: Mapping[str, Any], tensors: Mapping[str, An
     except Exception as err:
         text = " ".join(str(err).split())[:300]
         if isinstance(err, ImportError | OSError) or "meta" in text.lower():  # an operation without a meta kernel
-            return AdapterLoad(unknown=f"PEFT could not load it without numbers: {type(err).__name__}: {text}")
+            return AdapterLoad(unknown=f"PEFT could not load it without values: {type(err).__name__}: {text}")
         return AdapterLoad(expected=expected, refusal=(type(err).__name__, text))
     state = dict(wrapped.named_parameters(remove_duplicate=False)) | dict(wrapped.named_buffers(remove_duplicate=False))
     missing = tuple(_missing_parameters(wrapped, result.missing_keys))
@@ -421,7 +421,7 @@ def is_quick_pattern(pattern: str) -> bool:
 
 
 def _shapes_of_saved(wrapped: Any) -> dict[str, tuple[int, ...]]:
-    """Gives the shapes of the keys that PEFT would save; {} where it can't say without numbers."""
+    """Gives the shapes of the keys that PEFT would save; {} where it can't say without values."""
     try:
         return {key: tuple(tensor.shape) for key, tensor in state_of_adapter(wrapped, _NAME).items()}
     except Unsupported:

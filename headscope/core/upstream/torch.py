@@ -78,7 +78,7 @@ class _Unfilled(TorchFunctionMode):
 
 @contextmanager
 def on_meta() -> Iterator[None]:
-    """Puts models that are built inside on the meta device: they have shapes and no numbers."""
+    """Puts models that are built inside on the meta device: they have shapes and no values."""
     with torch.device("meta"), _Unfilled():
         yield
 

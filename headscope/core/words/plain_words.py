@@ -2,6 +2,7 @@
 
 from headscope.core.facts import GapTopic, Head, HeadParameter, ModelFacts, PoolingKind, Report, Stage, Task
 from headscope.core.facts.heads.tasks import Activation, Loss
+from headscope.core.words.words import sigmoids_of
 
 _IDLE = frozenset({"dropout", "squeeze", "unsqueeze", "view", "reshape", "contiguous", "transpose", "permute"})
 _PARTS = frozenset({"split", "unbind", "chunk"})
@@ -51,9 +52,10 @@ def _model_kind(model: ModelFacts) -> str:
             return ""
         case (Loss.CROSS_ENTROPY, Activation.SOFTMAX) if number > 1:
             condition = "with integer labels, " if is_loss_chosen_by_labels(model) else ""
-            return f"{condition}{article_of(number)} {number:,}-class logistic regression"
+            kind = "logistic regression" if number == 2 else "softmax regression"
+            return f"{condition}{article_of(number)} {number:,}-class {kind}"
         case (Loss.BINARY_CROSS_ENTROPY, Activation.SIGMOID):
-            return "a yes-or-no logistic regression" if number == 1 else f"{number:,} yes-or-no logistic regressions"
+            return "a logistic regression (one sigmoid)" if number == 1 else f"multi-label: {sigmoids_of(number)}"
         case (Loss.SQUARED_ERROR, _):
             return "a linear regression" if number == 1 else f"{number:,} linear regressions"
     return ""

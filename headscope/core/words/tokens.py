@@ -10,7 +10,7 @@ from headscope.core.words.safe import safe
 
 
 class Mark(StrEnum):
-    """Knowledge of one position: read by the scores, not read, or not told."""
+    """Knowledge of one position: read by the classifier, not read, or not told."""
 
     READ = "read"
     BESIDE = "not read"
@@ -38,8 +38,6 @@ class CellRow:
 _FIRST, _LAST, _PAD, _GAP = "first", "last", "pad", "..."
 _GRID = 3
 _SIGNS = {Mark.READ: "\N{BLACK UP-POINTING TRIANGLE} ", Mark.UNTOLD: "? "}
-MEANINGS = {Mark.READ: "read by the scores", Mark.UNTOLD: "not known whether read"}
-"""What a legend says of a mark; the other marks have no sign."""
 
 
 def token_rows(report: Report, head: Head) -> tuple[CellRow, ...]:
@@ -70,12 +68,18 @@ def is_pooling_known(report: Report) -> bool:
 
 def legend_of(rows: tuple[CellRow, ...]) -> str:
     """Explains the signs in the cells, and on which side padding is drawn."""
-    marks = {cell.mark for row in rows for cell in row.cells}
-    signs = [f"{_SIGNS[mark]}{meaning}" for mark, meaning in MEANINGS.items() if mark in marks]
+    signs = [f"{_SIGNS[mark]}{meaning}" for mark, meaning in meanings_of(rows).items()]
     signs += [VIRTUAL] if has_virtual(rows) else []
     ends = {at for row in rows if row.cells for at in (0, -1) if row.cells[at].text == _PAD}
     side = {frozenset({0}): "padding on the left", frozenset({-1}): "padding on the right"}.get(frozenset(ends), "")
     return "; ".join(filter(None, (", ".join(signs), side)))
+
+
+def meanings_of(rows: tuple[CellRow, ...]) -> dict[Mark, str]:
+    """Says what the marks in the cells mean; those without a sign are left out."""
+    marks = {cell.mark for row in rows for cell in row.cells}
+    meanings = {Mark.READ: "= read by the classifier", Mark.UNTOLD: "not known whether read"}
+    return {mark: words for mark, words in meanings.items() if mark in marks}
 
 
 VIRTUAL = "v: virtual tokens of the adapter"

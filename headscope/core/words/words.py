@@ -90,12 +90,12 @@ _RULE_OMITS_KIND = {PoolingKind.OTHER, PoolingKind.CONCAT, PoolingKind.TOKEN_PAI
 
 
 def brief_rule(pooling: Pooling) -> str:
-    """Writes the rule of a pooling, shorter for a token that is shown: `first token: index 0, padding or not`."""
+    """Writes the rule of a pooling, shorter for a token: `first token (index 0), even if it is padding`."""
     kind = POOLING[pooling.kind]
     one = pooling.parts[0] if len(pooling.parts) == 1 else None
     # Equal rules, however they are worded, say that nothing was added to the part's: a layer, rows, a summary.
     if one is not None and one.positions.token and one.positions.is_first and one.rule == pooling.rule:
-        return f"{kind}: index 0, padding or not"
+        return f"{kind} (index 0), even if it is padding"
     if pooling.rule and pooling.kind not in _RULE_OMITS_KIND:
         return pooling.rule
     return f"{kind}: {pooling.rule}" if pooling.rule else kind
@@ -130,9 +130,14 @@ _CHOICE = {
 
 _LOSS: dict[tuple[str, str], str] = {
     (Loss.CROSS_ENTROPY, Activation.SOFTMAX): "CrossEntropyLoss over softmax: {choice}",
-    (Loss.BINARY_CROSS_ENTROPY, Activation.SIGMOID): "BCEWithLogitsLoss over sigmoid: {n} separate yes-or-no labels",
+    (Loss.BINARY_CROSS_ENTROPY, Activation.SIGMOID): "BCEWithLogitsLoss over sigmoid: multi-label, {sigmoids}",
     (Loss.SQUARED_ERROR, Activation.NONE): "MSELoss, no activation: {numbers} (regression)",
 }
+
+
+def sigmoids_of(number: int) -> str:
+    """Names the functions of a multi-label head: `3 sigmoids (one-vs-rest)`."""
+    return "one sigmoid" if number == 1 else f"{number:,} sigmoids (one-vs-rest)"
 
 
 def loss_of(model: ModelFacts) -> str:
@@ -147,7 +152,7 @@ def loss_of(model: ModelFacts) -> str:
         return f"none in forward: the code that trains it decides{applied}"
     if phrase is None:
         return model.loss if model.loss == Loss.NOT_DETERMINED else f"{model.loss}, activation: {model.activation}"
-    return phrase.format(choice=choice, n=f"{number:,}", numbers=counted(number, "number"))
+    return phrase.format(choice=choice, sigmoids=sigmoids_of(number), numbers=counted(number, "number"))
 
 
 def snapshot_sentence(manifest: CheckpointManifest, output: str) -> str:

@@ -1,4 +1,4 @@
-"""Cells of a column of labels that hold none: words for a missing value, and infinite numbers."""
+"""Cells of a column of labels that hold none: words for a missing value, and infinite values."""
 
 from __future__ import annotations
 

@@ -14,12 +14,12 @@ from headscope.core.facts.verdict import Ignored, Verdict
 
 
 class TensorStatus(StrEnum):
-    """What a tensor of a loaded model is, compared with the stored numbers.
+    """What a tensor of a loaded model is, compared with the stored values.
 
     `equal`: bit by bit (NaN equals NaN); `cast`: after rounding to the model's dtype; `merged`: the stored weight plus
     what an adapter adds; `tied`: another parameter's tensor, which was compared; `transformed`: equal after
     Transformers' own conversion of several stored tensors; `computed`: a buffer that is stored nowhere and that the
-    class computes again alike; `different`: other numbers; `random`: the checkpoint holds nothing for it; `dropped`:
+    class computes again alike; `different`: other values; `random`: the checkpoint holds nothing for it; `dropped`:
     only the checkpoint has it; `placeholder`: zeros throughout, NaN, or no element at all; `renamed`: a save holds its
     numbers under a name that the loader does not find; `base`: an adapter leaves it to the base checkpoint, which holds
     it; `unknown`: it could not be compared.
@@ -49,7 +49,7 @@ class Scope:
     compared: int = 0
     """How many of them were compared."""
     head_only: bool = False
-    """Whether only the numbers of the head were compared."""
+    """Whether only the values of the head were compared."""
     adapter_only: bool = False
     """Whether it is the save of an adapter, which leaves the rest to its base checkpoint."""
 
@@ -85,7 +85,7 @@ class TensorCheck:
     name: str
     """The name of the tensor in the model; for `dropped`, its key in the checkpoint."""
     status: TensorStatus
-    """What the tensor is, compared with the stored numbers."""
+    """What the tensor is, compared with the stored values."""
     shape: tuple[int, ...]
     """Its shape in the model."""
     dtype: str
@@ -109,7 +109,7 @@ class LoadedModel:
     """What the rules on a loaded model look at.
 
     `tensors` are those that were compared, and those that only the checkpoint holds. `trial` is what the head does with
-    its numbers, None where it was not tried. `scores` are those of the model beside a fresh load's, None where nobody
+    its values, None where it was not tried. `scores` are those of the model beside a fresh load's, None where nobody
     asked for them. `unplaced` are the tensors that the class has no place for, with the reason.
     """
 

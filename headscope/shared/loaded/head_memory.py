@@ -28,7 +28,7 @@ class HeadMemory:
     """Record of a model's head at one time, without copies.
 
     `names` are those of its tensors in `unwrapped.module`, `given` is what the load did to each. `digests` and `norms`
-    are those of the tensors whose numbers this process holds. `rest` are the other tensors that a save of the whole
+    are those of the tensors whose values this process holds. `rest` are the other tensors that a save of the whole
     model has to hold.
     """
 

@@ -35,7 +35,7 @@ class LoaderPairs:
         self.origins = {item.name: item for item in self._loaded.diff.parameters} if self._loaded else {}
 
     def skeleton(self) -> PreTrainedModel | None:
-        """Builds the model without numbers; None if its modules are not those that its class makes."""
+        """Builds the model without values; None if its modules are not those that its class makes."""
         from headscope.core.model.tensors.held import fresh_skeleton, has_kinds_of
 
         if not is_of_transformers(self._module):

@@ -89,7 +89,7 @@ class StoredPairing:
         is_as_stored = same is not None and str(item.tensor.dtype) == f"torch.{same.dtype}"
         if origin is not None and origin.quantized is not None and not is_as_stored:
             self.used.update(origin.checkpoint_keys)
-            raise Unsupported("the checkpoint holds it packed, and headscope does not unpack numbers", "")
+            raise Unsupported("the checkpoint holds it packed, and headscope does not unpack values", "")
         if origin is None or not origin.checkpoint_keys:
             return self._mark_used(StoredPair((same,), base)) if same is not None else None
         found = tuple(self._headers[key] for key in origin.checkpoint_keys if key in self._headers)
@@ -158,7 +158,7 @@ class StoredPairing:
 
     @cached_property
     def is_scaled(self) -> bool:
-        """True if the checkpoint says, or its keys show, that the loader scales packed numbers."""
+        """True if the checkpoint says, or its keys show, that the loader scales packed values."""
         keys = (key.rpartition(".")[2] for key in self._headers)
         return "quantization_config" in self.manifest.config or any("scale" in end for end in keys)
 

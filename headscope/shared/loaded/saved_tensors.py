@@ -1,4 +1,4 @@
-"""Tensors in a save of a live model: the keys that the loader finds for each, and how their numbers differ."""
+"""Tensors in a save of a live model: the keys that the loader finds for each, and how their values differ."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from headscope.shared.loaded.saved_place import Saved, SavedPart
 
-_PICKLED = "it is in a pickle, whose numbers headscope does not compare"
+_PICKLED = "it is in a pickle, whose values headscope does not compare"
 MAY_BE_MERGED = "an adapter is on the live model, and the save may hold it merged"
 
 
@@ -60,7 +60,7 @@ class SavedTensors:
         return None if header is None else (self._places[0], header)
 
     def numbers(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        """Gives a live tensor with its numbers, which may be offloaded. Raises Unsupported if they are gone."""
+        """Gives a live tensor with its values, which may be offloaded. Raises Unsupported if they are gone."""
         offloaded = self.memory.unwrapped.offloaded.get(name)
         return tensor if offloaded is None else read_offloaded(offloaded)
 
@@ -227,7 +227,7 @@ def _add_names(found: dict[int, dict[str, None]], module: nn.Module) -> None:
 
 
 def _is_merged_elsewhere(merged: torch.Tensor, place: StoredFiles, header: TensorHeader) -> bool:
-    """True if stored numbers may be those of a merge after a rounding, or on another device."""
+    """True if stored values may be those of a merge after a rounding, or on another device."""
     import torch
 
     from headscope.core.model.tensors.numbers import compare_numbers

@@ -148,7 +148,7 @@ def _check_tensor(bare: TensorCheck, tensor: torch.Tensor, stored: SavedTensors)
 def _check_by_names(
     open_check: TensorCheck, tensor: torch.Tensor, found: tuple[StoredFiles, TensorHeader] | None, stored: SavedTensors
 ) -> TensorCheck:
-    """Checks a tensor whose numbers this process does not hold, by names and shapes alone."""
+    """Checks a tensor whose values this process does not hold, by names and shapes alone."""
     shape = _whole_shape(tensor)
     if found is not None or stored.saved.is_adapter or stored.why_open(open_check.name, tensor):
         return open_check
@@ -195,14 +195,12 @@ def _check_not_found(bare: TensorCheck, name: str, tensor: torch.Tensor, stored:
     except HeadscopeError as err:
         return replace(bare, reason=err.message)
     if other is not None:
-        return replace(
-            bare, status=TensorStatus.RENAMED, keys=(other.key,), reason=f"its numbers are under {other.key}"
-        )
+        return replace(bare, status=TensorStatus.RENAMED, keys=(other.key,), reason=f"its values are under {other.key}")
     return replace(bare, status=TensorStatus.RANDOM, reason="the save holds nothing for it")
 
 
 def _check_left_to_base(bare: TensorCheck, tensor: torch.Tensor, stored: SavedTensors) -> TensorCheck:
-    """Checks a tensor of the head that an adapter does not hold: the base checkpoint has to give its numbers."""
+    """Checks a tensor of the head that an adapter does not hold: the base checkpoint has to give its values."""
     memory = stored.memory
     given = memory.given.get(bare.name, ParameterStatus.UNKNOWN)
     before = memory.digests.get(bare.name)
@@ -211,7 +209,7 @@ def _check_left_to_base(bare: TensorCheck, tensor: torch.Tensor, stored: SavedTe
     if given in NEW_AT_LOAD:
         return replace(bare, status=TensorStatus.RANDOM, reason="the base checkpoint does not give it")
     if given is ParameterStatus.CHANGED:
-        return replace(bare, status=TensorStatus.RANDOM, reason="the base checkpoint gives other numbers")
+        return replace(bare, status=TensorStatus.RANDOM, reason="the base checkpoint gives other values")
     if given is ParameterStatus.UNKNOWN and tensor.requires_grad:
         return replace(bare, status=TensorStatus.RANDOM, reason="it is trained")
     if given is ParameterStatus.UNKNOWN:

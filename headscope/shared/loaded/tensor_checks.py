@@ -1,4 +1,4 @@
-"""One tensor of a model against the stored numbers behind it: those that it was loaded from, or those of a save."""
+"""One tensor of a model against the stored values behind it: those that it was loaded from, or those of a save."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def read_offloaded(numbers: TensorReader) -> torch.Tensor:
 
 _PACKED = ("int", "uint", "float8")
 _SCALED = ", which the loader scales"
-_NOT_SCALED = " without a quantization config, so the loader takes its numbers without a scale"
+_NOT_SCALED = " without a quantization config, so the loader takes its values without a scale"
 
 
 def against_stored(bare: TensorCheck, tensor: torch.Tensor, pair: StoredPair, pairing: StoredPairing) -> TensorCheck:
@@ -125,7 +125,7 @@ def _as_rewritten(judged: TensorCheck, tensor: torch.Tensor, pair: StoredPair, p
         reason = f"PEFT rewrites it at load ({how}), and did so here"
         return replace(judged, status=TensorStatus.TRANSFORMED, max_error=found.largest, reason=reason)
     if "niter" in how:
-        reason = f"PEFT rewrites it at load ({how}) with random numbers, so it can't be made again"
+        reason = f"PEFT rewrites it at load ({how}) with random values, so it can't be made again"
         return replace(judged, status=TensorStatus.UNKNOWN, reason=reason)
     return judged
 
@@ -137,7 +137,7 @@ def _judge_numbers(bare: TensorCheck, tensor: torch.Tensor, found: NumberDiffere
     if found.has_nan:
         return replace(bare, status=TensorStatus.PLACEHOLDER, max_error=largest, reason="it holds NaN")
     if found.has_infinite and not bare.is_buffer and found.cast and not found.overflows:
-        return replace(bare, status=TensorStatus.PLACEHOLDER, max_error=0.0, reason="it holds infinite numbers")
+        return replace(bare, status=TensorStatus.PLACEHOLDER, max_error=0.0, reason="it holds infinite values")
     if found.zeros and is_matrix and not found.cast:  # zeros that are stored are the checkpoint's own: HS502
         return replace(bare, status=TensorStatus.PLACEHOLDER, max_error=largest, reason="it holds zeros throughout")
     if found.equal:
@@ -145,9 +145,9 @@ def _judge_numbers(bare: TensorCheck, tensor: torch.Tensor, found: NumberDiffere
     is_lost = found.overflows and not bare.is_buffer  # a mask of the smallest number may become infinite
     if found.cast and not is_lost:
         return replace(bare, status=TensorStatus.CAST, max_error=largest)
-    reason = "" if largest is not None else "finite numbers are where the other has none"
+    reason = "" if largest is not None else "finite values are where the other has none"
     if found.cast:
-        reason = f"it holds infinite numbers: those of the checkpoint are too large for {bare.dtype}"
+        reason = f"it holds infinite values: those of the checkpoint are too large for {bare.dtype}"
     elif found.through:
         shorter = " or ".join(str(way).removeprefix("torch.") for way in found.through)
         reason = f"rounded to {shorter}, which neither the file nor the model has"
@@ -171,7 +171,7 @@ def _against_merge(bare: TensorCheck, tensor: torch.Tensor, pair: StoredPair, pa
         return replace(keyed, status=TensorStatus.MERGED, max_error=found.largest)
     judged = _judge_numbers(keyed, tensor, found)
     if judged.status is TensorStatus.DIFFERENT and compare_numbers(tensor, base).cast:
-        return replace(judged, reason="these are the base model's numbers: the adapter was not merged into it")
+        return replace(judged, reason="these are the base model's values: the adapter was not merged into it")
     return judged
 
 
@@ -239,7 +239,7 @@ def _judge_save(keyed: TensorCheck, tensor: torch.Tensor, place: StoredFiles, he
     read = partial(place.part, header)
     found = compare_numbers(tensor, read)
     if found.has_nan or (found.has_infinite and not keyed.is_buffer):
-        reason = "it holds NaN" if found.has_nan else "it holds infinite numbers"
+        reason = "it holds NaN" if found.has_nan else "it holds infinite values"
         return replace(keyed, status=TensorStatus.PLACEHOLDER, reason=reason)
     if header.dtype == keyed.dtype:
         status = TensorStatus.EQUAL if found.equal else TensorStatus.DIFFERENT
@@ -259,7 +259,7 @@ def open_gaps(checks: Iterable[TensorCheck]) -> Iterator[Gap]:
         yield Gap(few_of(names), reason)
 
 
-IN_A_PICKLE = "it is a classifier in a pickle, whose numbers headscope does not compare"
+IN_A_PICKLE = "it is a classifier in a pickle, whose values headscope does not compare"
 
 
 NOT_GIVEN = "the model holds a PEFT adapter, and none was given to compare with: name it with adapter=..."

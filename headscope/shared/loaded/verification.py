@@ -173,7 +173,7 @@ def _unplaced_by_load(pairing: StoredPairing, checks: Iterable[TensorCheck]) -> 
 
 
 def _try_loaded_head(program: HeadProgram | None, unwrapped: Unwrapped) -> HeadTrial | None:
-    """Tries the loaded head with its numbers; None if its path, or one of its numbers, isn't at hand."""
+    """Tries the loaded head with its values; None if its path, or one of its values, isn't at hand."""
     from headscope.shared.trial.head_trial import try_head
 
     if program is None:
@@ -207,7 +207,7 @@ def _state_of_files(places: list[StoredFiles]) -> list[object]:
 def _head_of(unwrapped: Unwrapped, module: nn.Module, pairing: StoredPairing) -> _HeadNames:
     """Finds the names of the head's tensors.
 
-    A model whose modules are those of its class is traced without its numbers, as `inspect` does it; any other is run.
+    A model whose modules are those of its class is traced without its values, as `inspect` does it; any other is run.
     """
     from headscope.core.model.classes.model_request import Choice
 

@@ -23,7 +23,7 @@ class EngineEvidence(StrEnum):
 class EngineVerdict(StrEnum):
     """What an engine does with the checkpoint's head, compared with Transformers.
 
-    `same`: the same head and the same function on the scores; `different`: another head or another function;
+    `same`: the same head and the same activation; `different`: a different head or activation;
     `no_scores`: the engine doesn't load the checkpoint, or has no head for it; `not_determined`: the facts don't say.
     """
 

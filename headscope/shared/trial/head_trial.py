@@ -1,4 +1,4 @@
-"""The head tried: what it does with its real numbers, as the loader gives them, on random hidden states."""
+"""The head tried: what it does with its real values, as the loader gives them, on random hidden states."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ONE_PER_INPUT = (Task.MULTIPLE_CHOICE,)
 
 @dataclass(frozen=True, slots=True)
 class _Bench:
-    """A head, its numbers, and the settings that say how to read its scores."""
+    """A head, its values, and the settings that say how to read its scores."""
 
     program: HeadProgram
     given: Mapping[str, torch.Tensor]
@@ -73,12 +73,12 @@ def try_head(
     except Unsupported as err:
         return HeadTrial(why_not=err.message)
     if found != HeadTrial() and (not usual.finite or not usual.moves or usual.fails):
-        return HeadTrial(why_not="with random numbers in its place, the head gives no comparable scores either")
+        return HeadTrial(why_not="with random values in its place, the head gives no comparable scores either")
     return found
 
 
 def _any_numbers(program: HeadProgram) -> dict[str, torch.Tensor]:
-    """Draws random numbers for the head; those of buffers are positive, as they may be variances."""
+    """Draws random values for the head; those of buffers are positive, as they may be variances."""
     generator = torch.Generator().manual_seed(_SEED)
     floats = {name: item for name, item in program.tensors.items() if item.is_floating_point()}
     drawn = {name: torch.randn(item.shape, generator=generator) / 2 for name, item in floats.items()}
@@ -115,7 +115,7 @@ def _run_trial(bench: _Bench) -> HeadTrial:
         return HeadTrial(moves=False)
     limit = (_ROUNDING * largest).clamp(min=least)
     stuck = tuple(torch.nonzero(scores.amax(0) - scores.amin(0) <= limit).flatten().tolist())
-    # A bias that was made up may outweigh all that the real numbers do.
+    # A bias that was made up may outweigh all that the real values do.
     picks = _picks_one(bench, scores) and bench.program.tensors.keys() <= bench.given.keys()
     winner = _find_constant_winner(bench, scores) if picks else None
     found = HeadTrial(stuck=stuck, winner=winner)

@@ -60,7 +60,7 @@ def _tensor_fates(head: Head, export: ExportHead) -> Iterator[TensorFate]:
         if found is None:
             weight = f"{item.name.removesuffix('.bias')}.weight"
             zeros = item.name.endswith(".bias") and export.basis is HeadBasis.GRAPH and weight in placed
-            how = "exporters leave out a bias whose numbers are all zero" if zeros else ""
+            how = "exporters leave out a bias whose values are all zero" if zeros else ""
         yield _describe_fate(item, found, steps.get(found.key) if found is not None else None, how)
 
 

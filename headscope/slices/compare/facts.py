@@ -58,12 +58,12 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class SameValues:
-    """Whether the stored numbers of a parameter are the same, bit by bit; None where they were not read, and why."""
+    """Whether the stored values of a parameter are the same, bit by bit; None where they were not read, and why."""
 
     parameter: str
     """The parameter of the heads."""
     identical: bool | None
-    """Whether its stored numbers are the same, bit by bit; null where they were not read."""
+    """Whether its stored values are the same, bit by bit; null where they were not read."""
     reason: str = ""
     """Why they were not read; otherwise empty."""
     largest_difference: float | None = None
@@ -84,7 +84,7 @@ class Comparison:
     """Everything in which the heads differ; empty where they do not."""
     stages: tuple[tuple[Stage | None, ...], ...] = field(default=(), metadata={"json": None})
     values: tuple[SameValues, ...] = ()
-    """Whether the stored numbers of the heads are the same; empty without `--values`."""
+    """Whether the stored values of the heads are the same; empty without `--values`."""
     exports: tuple[ExportComparison, ...] = ()
     """GGUF and ONNX files beside the first of the reports; empty where none was given."""
     schema_version: str = SCHEMA_VERSION
@@ -97,7 +97,7 @@ class Comparison:
 
     @property
     def differs(self) -> bool:
-        """True if heads differ, their stored numbers where those were compared, or an export lost something."""
+        """True if heads differ, their stored values where those were compared, or an export lost something."""
         values = any(item.identical is False for item in self.values)
         return values or bool(self.differences) or any(item.differs for item in self.exports)
 

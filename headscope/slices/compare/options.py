@@ -12,7 +12,7 @@ class ValueComparison(CachedOptions, total=False):
     values: Annotated[
         bool,
         Option(
-            "Also compare the stored numbers of the head.",
+            "Also compare the stored values of the head.",
             in_python="Bit by bit, for the parameters that all heads have.",
             is_main=True,
         ),

@@ -1,4 +1,4 @@
-"""`compare`: heads side by side, where they differ, and whether their stored numbers are the same."""
+"""`compare`: heads side by side, where they differ, and whether their stored values are the same."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from headscope.slices.compare.facts import Aspect, Comparison, Difference, SameV
 from headscope.slices.compare.options import CompareOptions
 
 _LARGEST_TENSOR = 2_000_000_000
-"""Largest size of a tensor whose numbers are compared, in bytes of float32."""
+"""Largest size of a tensor whose values are compared, in bytes of float32."""
 
 
 class Compared(Shown, Comparison):
@@ -119,13 +119,13 @@ def _examine_checkpoint_or_export(
 
 
 def _check_sources(sources: int, exports: int, *, values: bool) -> None:
-    """Raises UsageError for exports without a checkpoint to compare with, or if their numbers were requested."""
+    """Raises UsageError for exports without a checkpoint to compare with, or if their values were requested."""
     if exports and not sources:
         raise UsageError(
             f"{counted(exports, 'export')} and no checkpoint were given", "name the checkpoint they were exported from"
         )
     if exports and values:
-        raise UsageError("values compares the numbers of checkpoints, not those of exports", "leave it out")
+        raise UsageError("values compares the values of checkpoints, not those of exports", "leave it out")
 
 
 def _find_differences(reports: Sequence[Report]) -> Iterator[Difference]:
@@ -329,7 +329,7 @@ def _locate_stored_head(checkpoint: Checkpoint) -> dict[str, _StoredTensor | str
 def _why_not_compared(place: StoredFiles, header: TensorHeader) -> str:
     """Gives the reason why a stored tensor is not compared; "" if it can be."""
     if place.is_pickled:
-        return f"{header.file} is a pickle, whose numbers are not compared"
+        return f"{header.file} is a pickle, whose values are not compared"
     count = math.prod(header.shape)
     return f"it has {count:,} numbers, too many to be compared" if count > _LARGEST_TENSOR // 4 else ""
 

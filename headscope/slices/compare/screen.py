@@ -80,15 +80,15 @@ def _of_several(comparison: Comparison) -> Iterator[RenderableType]:
 
 
 def _values_clause(values: Sequence[SameValues]) -> str:
-    """Says in one clause if the stored numbers are identical."""
+    """Says in one clause if the stored values are identical."""
     if not values:
         return ""
     same = sum(item.identical is True for item in values)
     other = sum(item.identical is False for item in values)
     unread = len(values) - same - other
     if same == len(values):
-        return f"; the numbers of all {counted(same, 'tensor')} are identical, bit by bit"
-    clauses = [f"the numbers of {other} of {counted(len(values), 'tensor')} differ"] if other else []
+        return f"; the values of all {counted(same, 'tensor')} are identical, bit by bit"
+    clauses = [f"the values of {other} of {counted(len(values), 'tensor')} differ"] if other else []
     clauses += [f"{same} are identical"] if same else []
     clauses += [f"{counted(unread, 'tensor')} not read"] if unread else []
     return "; " + ", ".join(clauses)
@@ -206,7 +206,7 @@ _BRIEF: dict[Aspect, Callable[[Report], str]] = {
 
 
 def _weight_amounts(head: Head | None) -> Text:
-    """Counts the numbers of the head by status: `590,592 loaded, 1,538 new`."""
+    """Counts the values of the head by status: `590,592 loaded, 1,538 new`."""
     totals: dict[ParameterStatus, int] = {}
     for item in head.parameters if head else ():
         totals[item.status] = totals.get(item.status, 0) + item.count
@@ -249,7 +249,7 @@ def _parameter_words(item: HeadParameter) -> Text:
 
 
 def _value_lines(values: Sequence[SameValues], *, details: bool) -> Iterator[RenderableType]:
-    """Says which stored numbers are identical; without `details`, names with the same answer share a line."""
+    """Says which stored values are identical; without `details`, names with the same answer share a line."""
     words = {True: ("identical", "yellow"), False: ("different", "green"), None: ("not read", "magenta")}
     groups: dict[object, list[SameValues]] = {}
     for item in values:

@@ -13,7 +13,7 @@ from headscope.core.facts.report import find_without_place
 from headscope.core.words.console import Tone
 from headscope.core.words.safe import safe
 from headscope.core.words.tokens import Cell, CellRow, is_pooling_known, legend_of, token_rows
-from headscope.core.words.words import POOLING, SOURCE, axes_of, loss_of, place_words
+from headscope.core.words.words import POOLING, SOURCE, axes_of, brief_rule, loss_of, place_words
 from headscope.shared.pictures.markup import Tint
 from headscope.shared.report.head.stages import (
     fate_of,
@@ -203,8 +203,7 @@ def _head_nodes(report: Report) -> Iterator[PictureNode]:
 
 def _hidden_node(report: Report, head: Head) -> PictureNode:
     rows, pooling = token_rows(report, head), head.pooling
-    words = f"{POOLING[pooling.kind]}: {pooling.rule}" if pooling.rule else POOLING[pooling.kind]
-    mark = f"pooling: {words}" if is_pooling_known(report) else "pooling: not determined"
+    mark = f"pooling: {brief_rule(pooling)}" if is_pooling_known(report) else "pooling: not determined"
     return PictureNode(
         "hidden",
         BoxKind.HIDDEN,

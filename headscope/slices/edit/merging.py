@@ -244,7 +244,7 @@ def _compare_scores(checkpoint: Checkpoint, task: MergeTask, rounding: float) ->
         pairs = [(unmerged(**probe.inputs).logits.float(), merged(**probe.inputs).logits.float()) for probe in probes]
     one, other = (torch.cat([pair[side].reshape(-1) for pair in pairs]) for side in (0, 1))
     if not bool(one.isfinite().all() and other.isfinite().all()):
-        raise Unsupported("some scores are not finite numbers, so nothing is proven about them", "")
+        raise Unsupported("some scores are not finite values, so nothing is proven about them", "")
     scale = max(1.0, float(one.abs().max()), float(other.abs().max()))
     single = torch.finfo(torch.float32).eps
     return {

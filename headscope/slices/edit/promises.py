@@ -151,9 +151,9 @@ _FUNCTIONS = {
 
 
 def of_number_format(before: str, after: str) -> tuple[bool, str]:
-    """Gives a sentence on a new number format of the last layer, and whether it holds the same numbers."""
+    """Gives a sentence on a new number format of the last layer, and whether it holds the same values."""
     is_exact = after == "float32" and before in _HALVES
     words = f"The last layer is stored as {after}, not as {before}"
     if is_exact:
-        return True, f"{words}: the same numbers. A load in {before}, as config.json may say, rounds new ones again."
-    return False, f"{words}: its numbers are rounded."
+        return True, f"{words}: the same values. A load in {before}, as config.json may say, rounds new ones again."
+    return False, f"{words}: its values are rounded."

@@ -24,8 +24,8 @@ _TONES = {
 _BRIEF = (EngineVerdict.NOT_DETERMINED, EngineVerdict.NO_SCORES)
 """The verdicts whose engines share one line without details."""
 _WORDS = {EngineVerdict.NO_SCORES: "no scores", EngineVerdict.NOT_DETERMINED: "not determined"}
-_READ = "Read in the engines' sources at the version shown. No engine was run, and no numbers were compared."
-_ASKED = "{} resolved config.json itself, without weights; the rest was read in its source. No numbers were compared."
+_READ = "Read in the engines' sources at the version shown. No engine was run, and no values were compared."
+_ASKED = "{} resolved config.json itself, without weights; the rest was read in its source. No values were compared."
 _RUN = (
     "Run on a random copy of the configuration, next to Transformers: {}. The others were read in their sources. The "
     "checkpoint's own weights were not run: `headscope verify --url` compares those of a server."
@@ -70,8 +70,8 @@ def engines_verdict(report: EnginesReport) -> RenderableType:
         return Paragraph(label(f"{item.title} {item.version}: {_engine_sentence(item)}", TONE[_TONES[item.verdict]]))
     heads = sum(item.verdict is EngineVerdict.DIFFERENT and item.same_head is False for item in report.engines)
     counts = {
-        "with another head": heads,
-        "with another function on the scores": found.count(EngineVerdict.DIFFERENT) - heads,
+        "with a different head": heads,
+        "with a different activation": found.count(EngineVerdict.DIFFERENT) - heads,
         "the same": found.count(EngineVerdict.SAME),
         "without scores": found.count(EngineVerdict.NO_SCORES),
         "not determined": found.count(EngineVerdict.NOT_DETERMINED),
@@ -134,9 +134,9 @@ def _engine_sentence(item: EngineHead) -> str:
             return f"not determined: {_without_period(item.reason) or 'the source does not tell'}"
         case EngineVerdict.DIFFERENT if item.same_head is False:
             computed = f": {item.formula}, then {function}" if item.formula else ""
-            return f"another head{computed}. {_without_period(item.reason)}"
+            return f"different head{computed}. {_without_period(item.reason)}"
         case EngineVerdict.DIFFERENT:
-            return f"{head}, then {function} by default"
+            return f"{head}, different activation: {function} by default"
     assert_never(item.verdict)
 
 

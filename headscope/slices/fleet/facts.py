@@ -92,7 +92,7 @@ class ScanRow:
     not_run: str = ""
     """Why it wasn't; empty where it was."""
     not_checked: tuple[str, ...] = ()
-    """IDs of the rules that were skipped: a scan doesn't read the base model's numbers, for example."""
+    """IDs of the rules that were skipped: a scan doesn't read the base model's values, for example."""
     not_determined: str | None = None
     """Why there is no verdict, in a word; null with a verdict."""
     reason: str = ""

@@ -70,7 +70,7 @@ def _examined_row(checkpoint: Checkpoint, options: RowOptions) -> ScanRow:
     report = checkpoint.report
     profile = options.profile or likely_profile(report)
     is_local = report.checkpoint.kind is CheckpointKind.LOCAL
-    # The head's numbers are read, but not the base model's: these are most of a checkpoint's bytes.
+    # The head's values are read, but not the base model's: these are most of a checkpoint's bytes.
     subject = gather(checkpoint, profile, reads_tokenizer=is_local, reads_numbers=False)
     subject = _add_run(subject, checkpoint, options)
     result = judge(subject, options.selection or select())

@@ -1,1 +1,1 @@
-"""`forward`: the head on real or invented inputs."""
+"""`forward`: the head on real or dummy inputs."""

@@ -42,12 +42,12 @@ class ForwardReport:
     checkpoint: CheckpointFacts
     model: ModelFacts
     device: str
-    """Where the pass ran: `meta` has shapes and no numbers."""
+    """Where the pass ran: `meta` has shapes and no values."""
     dtype: str
     """The number format in which the model ran."""
     inputs: tuple[tuple[str, Shape], ...]
     """The tensors that the model was given."""
-    invented_inputs: bool
+    dummy_inputs: bool
     """Whether the inputs were made up: then no value says anything about the labels."""
     hidden_shape: Shape
     """The shape of the hidden states that the head reads."""
@@ -58,7 +58,7 @@ class ForwardReport:
     logits: tuple[tuple[float | None, ...], ...] = ()
     """The scores, a row for each input; null where one is not a finite number; empty on `meta`."""
     scored: tuple[Scored, ...] = ()
-    """The scores of each input by label; empty for invented inputs and on `meta`."""
+    """The scores of each input by label; empty for dummy inputs and on `meta`."""
     notes: tuple[str, ...] = ()
     not_determined: tuple[Gap, ...] = ()
     command: str = "forward"

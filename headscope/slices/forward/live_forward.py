@@ -1,4 +1,4 @@
-"""One forward pass of a model in memory: on its own device, with a caller's inputs or with invented ones."""
+"""One forward pass of a model in memory: on its own device, with a caller's inputs or with dummies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from headscope.core.trace.slice.observe import Observation
 
-_SHARDED = "the parameters are sharded, so the pass shows shapes and no numbers"
+_SHARDED = "the parameters are sharded, so the pass shows shapes and no values"
 
 
 def observe_live(
@@ -36,11 +36,11 @@ def observe_live(
             probe = probe_of_inputs(model, example_inputs)
             observed = observe_module(model, probe, invented=False, output=output)
         else:
-            observed = _on_invented_inputs(unwrapped, task, output)
+            observed = _on_dummy_inputs(unwrapped, task, output)
     return replace(observed, notes=(*observed.notes, _SHARDED)) if unwrapped.is_sharded else observed
 
 
-def _on_invented_inputs(unwrapped: Unwrapped, task: Task, output: str | None) -> Observation:
+def _on_dummy_inputs(unwrapped: Unwrapped, task: Task, output: str | None) -> Observation:
     from transformers import PreTrainedModel
 
     from headscope.core.trace.batch.probe_batch import build_probe

@@ -79,8 +79,8 @@ def forward(
     """Runs a forward pass and returns the shape of the tensor at each stage of the head.
 
     On `meta` headscope reads no weights. On any other device it loads them; without `text`, `image` or `audio` the
-    inputs are invented, and no label gets a score. A model in memory runs on its own device, on `example_inputs` or on
-    invented inputs.
+    inputs are dummies, and no label gets a score. A model in memory runs on its own device, on `example_inputs` or on
+    dummy inputs.
 
     Args:
         reference: A Hub ID, `id@revision`, an `hf://` URI, a Hub URL, a local folder or weight file, a PEFT adapter
@@ -131,7 +131,7 @@ def forward(
 
 
 _INVENTED_NOTE = (
-    "the inputs are invented, so the values say nothing about the labels; give example_inputs to score real ones"
+    "the inputs are dummies, so the values say nothing about the labels; give example_inputs to score real ones"
 )
 
 
@@ -283,7 +283,7 @@ def _build_result(report: Report, device: str, observation: Observation, materia
         device=device,
         dtype=report.model.dtype,
         inputs=observation.inputs,
-        invented_inputs=observation.invented,
+        dummy_inputs=observation.invented,
         hidden_shape=observation.hidden_shape,
         stages=observation.stages,
         logits_shape=observation.logits_shape,
@@ -308,7 +308,7 @@ def _collect_warnings(report: Report, device: str, observation: Observation) -> 
         *unplaced,
         *_warn_of_new_weights(report),
         # A model in memory has another note (_INVENTED_NOTE): it takes example_inputs, not options.
-        *(() if is_live else _warn_of_invented_inputs(observation)),
+        *(() if is_live else _warn_of_dummy_inputs(observation)),
         *_warn_of_unlabeled_scores(report, observation),
     )
 
@@ -336,13 +336,13 @@ def _warn_of_new_weights(report: Report) -> tuple[str, ...]:
     return (f"the scores mean nothing yet: {count} newly initialized on every load",)
 
 
-def _warn_of_invented_inputs(observation: Observation) -> tuple[str, ...]:
+def _warn_of_dummy_inputs(observation: Observation) -> tuple[str, ...]:
     if not observation.invented:
         return ()
     names = [name for name, _ in observation.inputs]
     option = next((option for name, option in _OPTION_OF_ARGUMENT.items() if name in names), "")
     remedy = f"; give {option} to score a real input" if option else ""
-    return (f"the inputs are invented, so the values say nothing about the labels{remedy}",)
+    return (f"the inputs are dummies, so the values say nothing about the labels{remedy}",)
 
 
 _OPTION_OF_ARGUMENT = {

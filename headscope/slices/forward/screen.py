@@ -90,7 +90,7 @@ class _Stages:
 
 def _opening_line(report: ForwardReport) -> Text:
     how = "shapes only, no weights read" if report.device == "meta" else f"real weights on {report.device}"
-    how += ", invented inputs" if report.invented_inputs else ""
+    how += ", dummy inputs" if report.dummy_inputs else ""
     # Of other activations headscope does not know how they make scores of the logits.
     function = _FUNCTIONS.get(report.model.activation) if report.scored else None
     how += f"; scores: {function}" if function is not None else ""

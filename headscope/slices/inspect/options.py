@@ -14,7 +14,7 @@ class ExtentOptions(ProveOption, total=False):
     """Options for what `inspect` finds out."""
 
     health: Annotated[
-        bool, Option("Show whether the classifier was ever trained, from its stored numbers.", is_main=True)
+        bool, Option("Show whether the classifier was ever trained, from its stored values.", is_main=True)
     ]
 
 

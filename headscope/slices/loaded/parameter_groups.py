@@ -1,4 +1,4 @@
-"""`parameter_groups`: the parameters of a model in groups for an optimizer, by where their numbers come from."""
+"""`parameter_groups`: the parameters of a model in groups for an optimizer, by where their values come from."""
 
 from __future__ import annotations
 

@@ -48,8 +48,8 @@ def verify_save(
         model: The model that was saved, wrapped or not. It stays untouched.
         folder: What the save wrote: a folder of `save_pretrained`, `Trainer.save_model`, PEFT, sentence-transformers or
             Accelerate (`save_model`, `save_state`), or one weight file, such as a `.ckpt` of Lightning.
-        head: Read only the numbers of the head; the other tensors are looked up by their names and shapes. Default:
-            every number is read. The save of an adapter is always compared whole.
+        head: Read only the values of the head; the other tensors are looked up by their names and shapes. Default:
+            every value is read. The save of an adapter is always compared whole.
         reload: Load the save in a fresh process and compare its scores with those of the model, on random inputs. Not
             with `head`, and only for what `from_pretrained` loads as a class of Transformers.
         options: See `SaveOptions`.

@@ -17,7 +17,7 @@ from headscope.core.words.words import bytes_of
 _KINDS = {
     "reports": "examined checkpoints",
     "evidence": "what the rules read beside a report",
-    "numbers": "what was found in the numbers of base models",
+    "numbers": "what was found in the values of base models",
     "runs": "what models did when they were called",
     "others": "entries of another version of headscope",
     "key": "signs the entries",

@@ -128,4 +128,4 @@ def notes_on_base(report: Report) -> tuple[str, ...]:
     if not missing:
         return ()
     lost = f"{counted(len(missing), 'weight')} of the base model: {few_of(missing)}"
-    return (f"the checkpoint lacks {lost}; every score depends on random numbers",)
+    return (f"the checkpoint lacks {lost}; every score depends on random values",)

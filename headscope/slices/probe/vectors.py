@@ -24,7 +24,7 @@ from headscope.slices.probe.plan import Plan
 
 
 def source_of_vector(checkpoint: Checkpoint, classifier: str, plan: Plan) -> InputSource:
-    """Describes the model to read vectors from; its stored dtype is that of most of its numbers."""
+    """Describes the model to read vectors from; its stored dtype is that of most of its values."""
     sizes: Counter[str] = Counter()
     for tensor in checkpoint.manifest.tensors:
         sizes[tensor.dtype] += prod(tensor.shape)

@@ -134,7 +134,7 @@ def test_what_was_replaced_after_the_load_is_not_called_loaded(
         assert result.verdict is not PASSED
     elif not with_info and changed:
         assert {told[name] for name in changed} == {status}
-        # A draw that is wide enough shows in its numbers too.
+        # A draw that is wide enough shows in its values too.
         assert [item.id for item in result.findings if item.id != "HS502"] == ["HS110"]
     if not (with_info and status == "changed"):
         assert "Head fully loaded" not in str(report) or not changed

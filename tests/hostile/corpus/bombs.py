@@ -31,7 +31,7 @@ _DIGITS = _long(10**5000)
 
 
 def _tensor(*, shape: bytes = b"K\x01", stride: bytes = b"K\x01", offset: bytes = b"K\x00") -> bytes:
-    """The pickle of one tensor under the key `x`, whose numbers are the given operations."""
+    """The pickle of one tensor under the key `x`, whose values are the given operations."""
     storage = b"(" + _short("storage") + b"ctorch\nFloatStorage\n" + _short("0") + _short("cpu") + b"K\x01tQ"
     sizes = b"(" + shape + b"t(" + stride + b"t"
     return b"}" + _short("x") + _REBUILD + b"(" + storage + offset + sizes + b"\x89" + _ORDERED + b")RtRs."

@@ -1,4 +1,4 @@
-"""Adapters that PEFT can't load without numbers: the run loads them, and what PEFT does then is the truth."""
+"""Adapters that PEFT can't load without values: the run loads them, and what PEFT does then is the truth."""
 
 from pathlib import Path
 from typing import Any

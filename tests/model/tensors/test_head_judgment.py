@@ -1,4 +1,4 @@
-"""What is said of a classifier from its numbers alone: no draw is called trained, and no training a draw."""
+"""What is said of a classifier from its values alone: no draw is called trained, and no training a draw."""
 
 from __future__ import annotations
 
@@ -168,13 +168,13 @@ def test_an_untouched_draw_is_told_from_rounding(draw: Callable[[torch.Tensor], 
         judged = judge_numbers(matrix_statistics("weight", weight, None), None, None, True)
         assert (judged.verdict, judged.basis) == (FRESH, HealthBasis.DRAW), judged
         again = judge_numbers(matrix_statistics("weight", weight.double(), None), None, None, True)
-        assert (again.verdict, again.basis) == (FRESH, HealthBasis.DRAW)  # a wider dtype holds the same numbers
+        assert (again.verdict, again.basis) == (FRESH, HealthBasis.DRAW)  # a wider dtype holds the same values
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("parts", [(0.7, 0.3), (0.5, 0.3, 0.2), (0.9, 0.05, 0.05), (0.25,) * 4, (0.05,) * 20])
 def test_a_bias_of_log_priors_is_no_training(parts: tuple[float, ...], dtype: torch.dtype) -> None:
-    """NumPy's generator, seed 11: off PyTorch's grid. The scores are random numbers around the priors."""
+    """NumPy's generator, seed 11: off PyTorch's grid. The scores are random values around the priors."""
     drawn = np.random.default_rng(11).normal(0, 0.02, (len(parts), 768))
     for numbers in (torch.tensor(parts).log(), torch.tensor(parts).log() - torch.tensor(parts).log().mean() + 0.3):
         bias = bias_statistics("bias", numbers.to(dtype), 768)

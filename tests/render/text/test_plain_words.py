@@ -18,19 +18,19 @@ def with_model(report: Report, **changes: object) -> Report:
 
 def test_a_linear_layer_under_softmax_is_a_logistic_regression_on_its_input() -> None:
     assert (
-        plain_words(bert()) == "With integer labels, a 3-class logistic regression on tanh(bert.pooler.dense(h[[CLS]]))"
+        plain_words(bert()) == "With integer labels, a 3-class softmax regression on tanh(bert.pooler.dense(h[[CLS]]))"
     )
-    assert plain_words(roberta()) == "With integer labels, a 3-class logistic regression on tanh(dense(h[<s>]))"
+    assert plain_words(roberta()) == "With integer labels, a 3-class softmax regression on tanh(dense(h[<s>]))"
 
 
 def test_a_position_picked_after_the_linear_layer_is_one_of_its_input() -> None:
-    assert plain_words(gpt2()) == "With integer labels, a 3-class logistic regression on h[last non-pad]"
+    assert plain_words(gpt2()) == "With integer labels, a 3-class softmax regression on h[last non-pad]"
 
 
 @pytest.mark.parametrize(
     ("loss", "activation", "number", "words"),
     [
-        ("BCEWithLogitsLoss", "sigmoid", 3, "3 yes-or-no logistic regressions"),
+        ("BCEWithLogitsLoss", "sigmoid", 3, "Multi-label: 3 sigmoids (one-vs-rest)"),
         ("MSELoss", "none", 3, "3 linear regressions"),
         ("none", "none", 3, ""),
         ("not determined", "not determined", 3, ""),
@@ -44,16 +44,16 @@ def test_the_loss_decides_what_the_layer_is_called(loss: str, activation: str, n
 def test_scores_of_each_token_are_a_regression_for_each_token() -> None:
     report = with_model(roberta(), task=Task.TOKEN_CLASSIFICATION, reads_problem_type=False)
     head = replace(report.head, features="h", pooling=replace(report.head.pooling, kind=PoolingKind.NONE))
-    assert plain_words(replace(report, head=head)) == "For each token, a 3-class logistic regression on h"
+    assert plain_words(replace(report, head=head)) == "For each token, a 3-class softmax regression on h"
 
 
 @pytest.mark.parametrize(
     ("problem", "reads", "words"),
     [
-        (None, True, "With integer labels, a 3-class logistic regression"),
-        ("single_label_classification", True, "A 3-class logistic regression"),
-        (None, False, "A 3-class logistic regression"),
-        (None, None, "A 3-class logistic regression"),
+        (None, True, "With integer labels, a 3-class softmax regression"),
+        ("single_label_classification", True, "A 3-class softmax regression"),
+        (None, False, "A 3-class softmax regression"),
+        (None, None, "A 3-class softmax regression"),
     ],
 )
 def test_a_loss_that_the_labels_choose_is_named_with_its_condition(
@@ -76,7 +76,8 @@ def test_the_number_of_classes_has_its_article(number: int, words: str) -> None:
     assert len(last.shape) == 2
     wide = (*report.head.parameters[:-2], replace(last, shape=(number, 768)), report.head.parameters[-1])
     told = plain_words(replace(report, head=replace(report.head, parameters=wide)))
-    assert told.startswith(f"With integer labels, {words}-class logistic regression on")
+    kind = "logistic" if number == 2 else "softmax"
+    assert told.startswith(f"With integer labels, {words}-class {kind} regression on")
 
 
 def with_scores(task: Task, scores: int, **changes: object) -> Report:

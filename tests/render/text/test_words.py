@@ -39,7 +39,7 @@ LOSSES = (
     (about(), "CrossEntropyLoss over softmax: one of 3 classes"),
     (
         about(loss="BCEWithLogitsLoss", activation="sigmoid", num_labels=1000),
-        "BCEWithLogitsLoss over sigmoid: 1,000 separate yes-or-no labels",
+        "BCEWithLogitsLoss over sigmoid: multi-label, 1,000 sigmoids (one-vs-rest)",
     ),
     (about(loss="MSELoss", activation="none", num_labels=1), "MSELoss, no activation: 1 number (regression)"),
     (about(task=Task.TOKEN_CLASSIFICATION), "CrossEntropyLoss over softmax: one of 3 classes for each token"),

@@ -72,7 +72,7 @@ def test_a_maximum_of_weighed_positions_names_the_weights() -> None:
 
 
 def test_entries_multiplied_by_their_own_truth_choose_no_positions() -> None:
-    """The same numbers as `where(h > 0, h, 0)`."""
+    """The same values as `where(h > 0, h, 0)`."""
     head: Head = lambda s, h, m: s.fc((h * (h > 0).to(h.dtype)).amax(1))  # noqa: E731
     assert not drops_its_largest(head)
     assert "choose" not in trace(Text(head)).pooling.rule

@@ -1,4 +1,4 @@
-"""The operations of a head as an independent tracer, TorchLens, saw them on real numbers."""
+"""The operations of a head as an independent tracer, TorchLens, saw them on real values."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The operations of a head, in order, against TorchLens: an independent tracer that runs small models on real numbers.
+"""The operations of a head, in order, against TorchLens: an independent tracer that runs small models on real values.
 
 Compared is all between the hidden states and the scores, as pairs of module and operation, in the order of execution. A
 leaf module counts once, whatever lines it is written in; conversions and copies count in neither.

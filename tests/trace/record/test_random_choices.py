@@ -1,4 +1,4 @@
-"""Heads that choose by random numbers: nothing is claimed of what one call read."""
+"""Heads that choose by random values: nothing is claimed of what one call read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The head run again: the same as the module itself on the same numbers, and nothing else changes."""
+"""The head run again: the same as the module itself on the same values, and nothing else changes."""
 
 from __future__ import annotations
 

@@ -331,7 +331,7 @@ class Head:
     @Derived
     def status(self) -> HeadStatus:
         """What the checkpoint gave of what the logits depend on: all (`loaded`), nothing (`new`: every part is newly
-        initialized), or a part (`partly_new`). `changed`: a model in memory holds other numbers than its load gave."""
+        initialized), or a part (`partly_new`). `changed`: a model in memory holds other values than its load gave."""
         live = [item.status for item in self.tensors if item.live]
         lost = [status for status in live if status not in GIVEN_AT_LOAD]
         if not lost:

@@ -84,7 +84,7 @@ class TensorHeader:
     data: tuple[int, int] | None = field(
         default=None, compare=False, repr=False, metadata={"json": None, "stored": False}
     )
-    """Where its numbers are in a safetensors file: their first byte, and the byte after the last."""
+    """Where its values are in a safetensors file: their first byte, and the byte after the last."""
 
     @property
     def key_in_file(self) -> str:

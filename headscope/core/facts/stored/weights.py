@@ -28,7 +28,7 @@ class ParameterStatus(StrEnum):
 
     `ignored`: not in the checkpoint, and Transformers does not count it as missing (it makes it itself);
     `unknown`: the checkpoint could not be read whole, or a model in memory does not show it; `changed`: a model in
-    memory holds other numbers than the load gave: trained, replaced or filled by an adapter since.
+    memory holds other values than the load gave: trained, replaced or filled by an adapter since.
     """
 
     LOADED = "loaded"

@@ -12,7 +12,7 @@ from headscope.core.model.quiet import quiet
 from headscope.core.upstream.transformers import config_classes
 from headscope.errors import HeadscopeError, Malformed
 
-# A skeleton holds no numbers, and still a module for each layer: a configuration with a billion of them, or of labels
+# A skeleton holds no values, and still a module for each layer: a configuration with a billion of them, or of labels
 # with their names, would fill the memory before anything can be said of it.
 _MOST_LAYERS = 2000
 _MOST_LABELS = 1_000_000

@@ -90,7 +90,7 @@ def _small_config(choice: Choice) -> Any:
 
 
 def _runs_on_meta(model_class: type[PreTrainedModel], config: Any) -> bool:
-    """True if the base model of a configuration computes something for three tokens, without numbers."""
+    """True if the base model of a configuration computes something for three tokens, without values."""
     try:
         with on_meta():
             model = model_class(config).train(False)
@@ -101,7 +101,7 @@ def _runs_on_meta(model_class: type[PreTrainedModel], config: Any) -> bool:
 
 
 def _randomize_parameters(model: PreTrainedModel) -> None:
-    """Gives every parameter random numbers, so that each has an effect on the scores that can be measured."""
+    """Gives every parameter random values, so that each has an effect on the scores that can be measured."""
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() > 1:

@@ -20,7 +20,7 @@ _ROW_COUNTS = (499, 503, 509, 521, 523, 541, 547, 557, 563, 569, 571, 577, 587)
 def class_with_rows(cls: type[PreTrainedModel], rows: tuple[int, ...]) -> type[PreTrainedModel]:
     """Makes a language model's class whose forward gives the logits of the tokens `rows` at the last position.
 
-    It has the weights of the class and its name. sentence-transformers' `LogitScore` reads the same numbers.
+    It has the weights of the class and its name. sentence-transformers' `LogitScore` reads the same values.
     """
 
     def forward(self: PreTrainedModel, *args: Any, **options: Any) -> SequenceClassifierOutput:

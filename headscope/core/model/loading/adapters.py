@@ -150,7 +150,7 @@ def _is_whole(header: TensorHeader) -> bool:
 
 
 def _find_faults(load: AdapterLoad, adapter: CheckpointManifest, names: Mapping[str, Any]) -> Iterator[AdapterFault]:
-    """Yields what PEFT refuses, leaves and lacks, and what it loads as other numbers than were trained."""
+    """Yields what PEFT refuses, leaves and lacks, and what it loads as other values than were trained."""
     if adapter.format is WeightsFormat.NONE and adapter.gaps:
         yield AdapterFault(AdapterFaultKind.REFUSED, "weights", "its weight file is missing", "")
     expected = {_plain_key(key): shape for key, shape in load.expected.items()}

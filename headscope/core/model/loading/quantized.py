@@ -1,6 +1,6 @@
 """Quantized checkpoints: which logical weight a group of packed tensors stands for, by their headers alone.
 
-A quantized layer is stored as several tensors under one module path: packed numbers, scales, zero points. Each packing
+A quantized layer is stored as several tensors under one module path: packed values, scales, zero points. Each packing
 is turned back into the weight that the layer computes with, in its true shape, so that the loader's diff is that of
 the model and a packed shape is never taken for a class count. No kernel and no quantization package is needed.
 """

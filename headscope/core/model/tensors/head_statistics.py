@@ -198,7 +198,7 @@ def top_z(top: float, small: int, large: int) -> float:
 
 
 def _coarsest_exact_dtype(matrix: torch.Tensor) -> str:
-    """Finds the coarsest dtype that holds every number exactly: rounded numbers stay rounded in a wider file."""
+    """Finds the coarsest dtype that holds every value exactly: rounded numbers stay rounded in a wider file."""
     stored = str(matrix.dtype).removeprefix("torch.")
     every = (torch.bfloat16, torch.float16, torch.float32)
     same = (str(item).removeprefix("torch.") for item in every if bool((matrix.to(item).to(matrix) == matrix).all()))
@@ -206,7 +206,7 @@ def _coarsest_exact_dtype(matrix: torch.Tensor) -> str:
 
 
 def _distinct_share(numbers: torch.Tensor, precision: str) -> float:
-    """Counts the different numbers, zeros left out, relative to a draw of the same spread that was rounded alike.
+    """Counts the different values, zeros left out, relative to a draw of the same spread that was rounded alike.
 
     Numbers that were rounded to few steps have few. A draw of one spread that is rounded to 8 or 11 bits repeats too.
     """
@@ -229,7 +229,7 @@ def _find_duplicate_rows(numbers: torch.Tensor) -> tuple[int, ...]:
     """Finds the rows that equal an earlier one."""
     factors = torch.randint(-(2**62), 2**62, numbers.shape[1:], generator=torch.Generator().manual_seed(0))
     bits = (numbers + 0.0).contiguous().view(torch.int64)  # sums of whole numbers are equal for equal rows
-    bits = bits ^ (bits >> 29)  # those below are zero in every number that was a float32
+    bits = bits ^ (bits >> 29)  # those below are zero in every value that was a float32
     hashes = (bits * factors).sum(dim=1)
     if len(torch.unique(hashes)) == len(hashes):
         return ()
@@ -262,7 +262,7 @@ class _Draw:
 def _find_draw(matrix: torch.Tensor) -> _Draw:
     """Finds the draw of PyTorch's CPU generator on whose grid the numbers are, and how strongly they are on it.
 
-    A float32 number from 0 to 1 is a multiple of 2**-24. `normal_` makes its numbers in pairs from two such numbers,
+    A float32 number from 0 to 1 is a multiple of 2**-24. `normal_` makes its values in pairs from two such numbers,
     one of which is the angle of the pair; `uniform_` shifts and scales one. A change of one part in a million, as by a
     single step of training, leaves no grid. Numbers that were rounded to other dtypes are too coarse to show it.
     """

@@ -22,7 +22,7 @@ class Held:
     """Names of parameters as the module holds them.
 
     `marked`: filled by the loader. Without any mark nothing follows from its absence: a deep copy has none. `empty`: on
-    the meta device, without numbers. `of_adapter`: made by PEFT, which no load of the model fills. `changed`: PEFT's
+    the meta device, without values. `of_adapter`: made by PEFT, which no load of the model fills. `changed`: PEFT's
     copies that differ from the original beside them: trained, or filled from an adapter.
     """
 

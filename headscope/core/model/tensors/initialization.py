@@ -104,7 +104,7 @@ def fresh_numbers(skeleton: PreTrainedModel, path: str, seed: int) -> dict[str, 
 
 
 def _without_numbers(skeleton: PreTrainedModel, path: str) -> nn.Module:
-    """Copies a module into memory, with room for its numbers."""
+    """Copies a module into memory, with room for its values."""
     return deepcopy(skeleton.get_submodule(path)).to_empty(device="cpu").float()
 
 

@@ -1,4 +1,4 @@
-"""Comparison of a tensor's numbers with stored ones, piece by piece, in the memory of one piece."""
+"""Comparison of a tensor's values with stored ones, piece by piece, in the memory of one piece."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class NumberDifference:
 
     `equal`: no bit differs; `cast`: equal after rounding to the tensor's dtype; `through` are the shorter formats that
     explain the numbers as a detour, which neither the file nor the model shows. `largest` is the largest difference of
-    finite numbers, `scale` the largest stored number. `overflows`: a finite number was stored, and the tensor holds an
+    finite values, `scale` the largest stored number. `overflows`: a finite number was stored, and the tensor holds an
     infinite one. `zeros`, `has_nan` and `has_infinite` are on the tensor alone.
     """
 
@@ -45,7 +45,7 @@ class NumberDifference:
 
     @property
     def is_load(self) -> bool:
-        """True if a load of the stored numbers gives these: as they are, or rounded on the way."""
+        """True if a load of the stored values gives these: as they are, or rounded on the way."""
         return self.equal or self.cast or bool(self.through)
 
     def is_within_rounding(self, *dtypes: torch.dtype) -> bool:
@@ -55,18 +55,18 @@ class NumberDifference:
 
 
 def why_not_comparable(tensor: torch.Tensor) -> str:
-    """Gives the reason why a tensor's numbers can't be compared with stored ones; "" if they can."""
+    """Gives the reason why a tensor's values can't be compared with stored ones; "" if they can."""
     if tensor.is_meta:
         return "it is on the meta device and holds no numbers (offloaded, or never loaded)"
     if type(tensor) not in (torch.Tensor, nn.Parameter, nn.Buffer):
-        return f"it is a {type(tensor).__name__}, whose numbers are packed or sharded"
+        return f"it is a {type(tensor).__name__}, whose values are packed or sharded"
     return ""
 
 
 def compare_numbers(
     tensor: torch.Tensor, stored: torch.Tensor | Callable[[int, int], torch.Tensor]
 ) -> NumberDifference:
-    """Compares a tensor with stored numbers in its order, or with a function that reads a stretch of them.
+    """Compares a tensor with stored values in its order, or with a function that reads a stretch of them.
 
     Raises Unsupported if there are fewer or more of them. A tensor may have any shape; both are compared flat.
     """
@@ -126,7 +126,7 @@ def _has_infinite(own: torch.Tensor) -> bool:
 
 
 def _possible_roundings(stored: torch.Tensor, dtype: torch.dtype) -> Iterator[torch.Tensor]:
-    """Yields the stored numbers as a merge may leave them in `dtype`: rounded directly, or through a shorter format."""
+    """Yields the stored values as a merge may leave them in `dtype`: rounded directly, or through a shorter format."""
     yield stored.to(dtype)
     if stored.is_floating_point() and dtype.is_floating_point:
         yield from (stored.to(way).to(dtype) for way in _SHORTER)

@@ -49,7 +49,7 @@ only a mean that chance does not give either, in standard errors."""
 _SPARSE = 0.05
 """The share of exact zeros that makes a weight sparse: a dense draw has next to none, so this is on the safe side."""
 _FEW_VALUES = 0.5
-"""A weight with less than half of the different numbers that a draw of its precision has was rounded to few steps."""
+"""A weight with less than half of the different values that a draw of its precision has was rounded to few steps."""
 _BIAS_SHOWS = 0.5
 """How much a bias has to show of training, from 0 to 1, to count as a sign alone: halfway between the two below."""
 _BESIDE, _ALONE = 0.1, 3.0
@@ -73,7 +73,7 @@ class _Measure(StrEnum):
 class Signs:
     """Signs of training in a classifier: the terms of the two models that give the probabilities.
 
-    `bias_moved`: a bias is not where it begins: 1 up to a tenth of the weight's numbers, because training moves both
+    `bias_moved`: a bias is not where it begins: 1 up to a tenth of the weight's values, because training moves both
     alike, and less for a larger one, which code may have set alone. `bias_zero`: it is exactly zero. `outside`: a
     uniform draw with numbers beyond its bounds; `inside`: one without. `off_grid`: numbers in float32, enough to show a
     draw of PyTorch on the CPU, that are none.
@@ -239,7 +239,7 @@ def probability(model: tuple[float, tuple[float, ...]], terms: tuple[float, ...]
 def judge_numbers(
     weight: MatrixStatistics, bias: BiasStatistics | None, initial: InitialSpread | None, mean_row_applies: bool | None
 ) -> HeadHealth:
-    """Judges a classifier of finite numbers that are not all zero."""
+    """Judges a classifier of finite values that are not all zero."""
     blank = HeadHealth(
         HealthVerdict.NOT_DETERMINED,
         None,
@@ -289,7 +289,7 @@ def _are_rows_equal(weight: MatrixStatistics) -> bool:
 
 
 def _judge_by_draw(blank: HeadHealth, weight: MatrixStatistics, initial: InitialSpread | None) -> HeadHealth | None:
-    """Judges a weight whose numbers are those of an untouched draw, whole or in part; None for any other."""
+    """Judges a weight whose values are those of an untouched draw, whole or in part; None for any other."""
     drawn = _untouched_draw_reason(weight)
     if not drawn:
         part = _partial_draw_reason(weight)
@@ -323,7 +323,7 @@ def _partial_draw_reason(weight: MatrixStatistics) -> str:
         return ""
     return (
         f"about {weight.draw_share:.0%} of {weight.name} is as PyTorch's {weight.draw}_ draws it, and the rest has "
-        "changed: some rows are new, or the training was too short to change every number"
+        "changed: some rows are new, or the training was too short to change every value"
     )
 
 
@@ -371,7 +371,7 @@ def verdict_of(signs: Signs, changed: float, far: float) -> tuple[HealthVerdict,
     """Gives the verdict for the probabilities that a classifier changed at all and that it changed far, and its own.
 
     `briefly_trained` claims no more than that it changed, so what speaks for `trained` speaks for it too. An unknown
-    initial spread alone shows no training: any code may draw random numbers of any size.
+    initial spread alone shows no training: any code may draw random values of any size.
     """
     is_shown = signs.bias_moved >= _BIAS_SHOWS or signs.outside or signs.departure >= math.log1p(_FITS)
     if far >= ENOUGH and is_shown:
@@ -385,7 +385,7 @@ def verdict_of(signs: Signs, changed: float, far: float) -> tuple[HealthVerdict,
 
 def _why_not_determined(changed: float) -> str:
     if changed < 0.75:  # up to here a fresh head is as usual as a trained one
-        return "its values look freshly initialized, but so do those that training has hardly changed"
+        return "can't tell: it could be untrained, or trained with a tiny learning rate or for a few steps"
     if changed >= ENOUGH:  # and yet no verdict: only its spread speaks for it
         return "its spread is unlike the class's own initialization, but another initialization may have left it"
     return f"the probability that it was trained is {changed:.0%}, too low for a verdict"
@@ -396,7 +396,7 @@ def _evidence_sentences(
 ) -> tuple[str, ...]:
     sentences = [_bias_sentence(signs, bias, initial), _spread_sentence(weight), _rows_sentence(weight)]
     if signs.outside:
-        sentences.append("its numbers exceed the bounds of the uniform draw that they otherwise fit")
+        sentences.append("its values exceed the bounds of the uniform draw that they otherwise fit")
     return tuple(sentences)
 
 
@@ -432,7 +432,7 @@ def _rows_sentence(weight: MatrixStatistics) -> str:
     found = departures(weight)
     name = max(found, key=lambda item: found[item])
     if found[name] < _FITS:
-        return "rows, columns and singular values are those of independent random numbers"
+        return "rows, columns and singular values are those of independent random values"
     return f"{name} is {found[name]:.1f} standard deviations from a fresh draw"
 
 

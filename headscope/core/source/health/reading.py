@@ -1,4 +1,4 @@
-"""Whether the classifier of a checkpoint or of a model in memory was trained: its numbers read, measured and judged."""
+"""Whether the classifier of a checkpoint or of a model in memory was trained: its values read, measured and judged."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _OPERATIONS = ("linear", "conv1d", "conv2d")
 
 
 def health_of_checkpoint(checkpoint: Checkpoint) -> HeadHealth:
-    """Judges the stored numbers of the classifier. Reads only its weight and bias, by their ranges."""
+    """Judges the stored values of the classifier. Reads only its weight and bias, by their ranges."""
     report = checkpoint.report
     known = _without_numbers(report, is_loaded=True)
     if isinstance(known, HeadHealth):
@@ -50,7 +50,7 @@ def health_of_checkpoint(checkpoint: Checkpoint) -> HeadHealth:
         places = checkpoint.stored_files
         found, why, read = _read_stored(places, [item for item in (weight, bias) if item is not None])
     except HeadscopeError as err:
-        return not_determined(weight.name, f"its numbers could not be read: {err.message}")
+        return not_determined(weight.name, f"its values could not be read: {err.message}")
     if weight.name not in found:
         return not_determined(weight.name, why or "snapshots contain no weights")
     return replace(_judge_measured(report, weight, bias, found, checkpoint.built.initial), bytes_read=read)
@@ -80,7 +80,7 @@ def health_of_module(module: nn.Module, report: Report, initial: InitialSpread |
     found = {name: held[name].detach() for name in given}
     lost = next((name for name, item in found.items() if item.is_meta), None)
     if lost is not None:
-        return not_determined(weight.name, f"{lost} is on the meta device, without numbers")
+        return not_determined(weight.name, f"{lost} is on the meta device, without values")
     if weight.name not in found:
         return not_determined(weight.name, "the module no longer holds it under this name")
     return _judge_measured(report, weight, bias, found, initial)
@@ -124,7 +124,7 @@ def _why_no_classifier(report: Report) -> str:
 
 
 def _why_not_its_numbers(weight: HeadParameter, *, is_loaded: bool) -> str:
-    """Says why the stored numbers would not be those of the classifier; "" if they are."""
+    """Says why the stored values would not be those of the classifier; "" if they are."""
     if is_loaded and weight.status is not ParameterStatus.LOADED:
         return _REASONS.get(weight.status, f"its status is {weight.status.value}")
     if weight.adapter is Carried.ADAPTED:
@@ -233,7 +233,7 @@ def _judge_measured(
             weight.name, "it holds only zeros, so all inputs get the same scores: never trained, or lost"
         )
     if not _SMALLEST < float(matrix.double().abs().max()) < _LARGEST:
-        return not_determined(weight.name, "its numbers are too large or too small to be measured")
+        return not_determined(weight.name, "its values are too large or too small to be measured")
     numbers = matrix_statistics(weight.name, matrix, initial.weight if initial else None)
     offsets = bias_statistics(bias.name, vector, matrix.shape[1]) if bias is not None and vector is not None else None
     judged = judge_numbers(numbers, offsets, initial, applies)

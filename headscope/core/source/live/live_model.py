@@ -268,7 +268,7 @@ def _load_of_origin(live_model: LiveModel, origin: LoadOrigin) -> _Load:
 
 
 def _are_compared(head: Head, weights: WeightDiff, same: Mapping[str, bool]) -> bool:
-    """True if each live parameter of a head that a load gave was compared with its stored numbers."""
+    """True if each live parameter of a head that a load gave was compared with its stored values."""
     return all(
         item.name in same
         for item in (head.parameters or weights.parameters)
@@ -287,7 +287,7 @@ def _notes_on_gaps(live_model: LiveModel, weights: WeightDiff, resized: frozense
     rows = [] if is_sharded else rows
     other = [name for name in unknown if name not in (*empty, *rows, *beside)]
     if empty:
-        yield f"{counted(len(empty), 'parameter')} {verb(len(empty))} on the meta device, without numbers"
+        yield f"{counted(len(empty), 'parameter')} {verb(len(empty))} on the meta device, without values"
     if rows:
         yield f"not the size that the checkpoint has, so resized or new: {', '.join(rows)}"
     if beside:

@@ -156,7 +156,7 @@ def diff_of_info(
 class Present:
     """State of the parameters that a model holds now.
 
-    `same` says of those that could be compared whether they hold the stored numbers. `resized` names the embeddings,
+    `same` says of those that could be compared whether they hold the stored values. `resized` names the embeddings,
     whose rows may have been added after the load: a different number of them leaves their status open. Of what does not
     begin with `prefix` the load says nothing: it is of a part of the model.
     """
@@ -220,7 +220,7 @@ def _with_status(item: ParameterOrigin, stated: ParameterOrigin | None, present:
 
 
 def _status_now(item: ParameterOrigin, stated: ParameterOrigin, present: Present) -> ParameterStatus:
-    """Decides the status of a parameter: by its numbers, then the loader's mark, then what the load gave its name."""
+    """Decides the status of a parameter: by its values, then the loader's mark, then what the load gave its name."""
     is_resizable = plain_name(item.name) in present.resized
     if item.name in present.held.empty:
         return ParameterStatus.UNKNOWN

@@ -142,7 +142,7 @@ def _own_scorer(module: nn.Module) -> Scorer | None:
 
 
 def passes_on(module: nn.Module, inner: nn.Module) -> bool:
-    """True if a module runs exactly what its part `inner` runs to make the scores, as seen on invented inputs."""
+    """True if a module runs exactly what its part `inner` runs to make the scores, as seen on dummy inputs."""
     from headscope.core.facts import Task
     from headscope.core.model.classes.catalog import task_of_class
     from headscope.core.trace.batch.probe_batch import build_probe

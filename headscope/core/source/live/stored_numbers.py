@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-# Training changes nearly every number of a tensor, so the beginning tells whether it was trained. The head decides the
+# Training changes nearly every value of a tensor, so the beginning tells whether it was trained. The head decides the
 # verdict and is small; reading a whole base model would cost what headscope exists to save.
 _BYTES_OF_HEAD = 16_000_000
 _BYTES_ELSEWHERE = 64_000
@@ -41,14 +41,14 @@ def same_numbers(module: nn.Module, origin: LoadOrigin, head: frozenset[str]) ->
 def _compare_with_place(
     place: StoredFiles, module: nn.Module, origin: LoadOrigin, head: frozenset[str]
 ) -> Iterator[tuple[str, bool]]:
-    """Compares the parameters that a place fills: True for one that a load of its numbers gives."""
+    """Compares the parameters that a place fills: True for one that a load of its values gives."""
     from headscope.core.model.tensors.numbers import compare_numbers, why_not_comparable
 
     stated = {item.name: item for item in origin.given.parameters if not item.is_buffer}
     for name, tensor in module.named_parameters(remove_duplicate=False):
         given = stated.get(plain_name(name))
         header = place.header_of(given) if given is not None and given.quantized is None else None
-        # Other shapes and packed numbers are the loader's to convert: they say nothing about training.
+        # Other shapes and packed values are the loader's to convert: they say nothing about training.
         if header is None or header.shape != tuple(tensor.shape) or "float" not in header.dtype:
             continue
         if tensor.is_floating_point() and tensor.numel() and not why_not_comparable(tensor):

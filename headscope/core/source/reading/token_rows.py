@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def trace_token_rows(skeleton: PreTrainedModel, choice: Choice) -> tuple[TracedHead, Choice]:
     """Traces the head of a reranker; also gives the choice that makes the same model with a small vocabulary.
 
-    A head does not depend on the size of the vocabulary, and a proof on random numbers would need all its rows. So a
+    A head does not depend on the size of the vocabulary, and a proof on random values would need all its rows. So a
     copy with few tokens is traced, and its sizes and rows get back the names of the checkpoint's. Raises Unsupported if
     no such copy can be made.
     """

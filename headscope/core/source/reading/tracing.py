@@ -111,7 +111,7 @@ def traced_with_numbers(
         with quiet(), OwnRandomness():
             model = small_model(choice)
             traced = trace_head(model, choice.task, names, prove=True)
-            # A small model may run for another reason than its numbers (fewer layers, a smaller vocabulary). Then it
+            # A small model may run for another reason than its values (fewer layers, a smaller vocabulary). Then it
             # isn't a witness for the large one.
             if not _fails_without_numbers(choice, model.config, failure):
                 return None

@@ -29,7 +29,7 @@ _MOST_NUMBERS = (3_000_000, 12_000_000)
 def settings_without_shape(proposal: Proposal) -> dict[str, Any] | None:
     """Finds the settings that change the scores of a proposed class but not its shapes, with the values it would have.
 
-    Each setting of the configuration is varied on a small model with the same stored numbers. What can't be varied this
+    Each setting of the configuration is varied on a small model with the same stored values. What can't be varied this
     way (a name that only the model's code knows, a nested configuration) is left out. None if no small model of the
     class can be run.
     """

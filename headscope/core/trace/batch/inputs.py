@@ -171,7 +171,7 @@ def _image_size(config: Any) -> tuple[int, int]:
 
 
 def _make_floats(model: PreTrainedModel, *shape: int) -> torch.Tensor:
-    """Makes floats where the model is: only shapes on the meta device, small random numbers elsewhere."""
+    """Makes floats where the model is: only shapes on the meta device, small random values elsewhere."""
     if model.device.type == "meta":
         return torch.empty(*shape, device="meta", dtype=model.dtype)
     return torch.rand(*shape, generator=torch.Generator().manual_seed(0)).to(model.device, model.dtype)

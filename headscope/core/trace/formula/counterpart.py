@@ -125,7 +125,7 @@ class Counterpart:
             left == right or any(left == size and right == sizes.get(name) for name, size in named.items())
             for left, right in zip(here, there, strict=True)
         ):
-            raise Differs(f"reads other numbers at {place_of(other)}")
+            raise Differs(f"reads other values at {place_of(other)}")
 
 
 def _numbers_in_value(value: Any) -> Iterator[Any]:

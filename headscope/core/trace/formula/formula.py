@@ -70,7 +70,7 @@ def write_formulas(  # noqa: PLR0917 - a formula is written from that many facts
     text, with the reason.
     """
     if replay is None:
-        yield Formula("", "the head cannot be run again on random numbers, so no formula can be proven")
+        yield Formula("", "the head cannot be run again on random values, so no formula can be proven")
         return
     try:
         plain = build_tree(execution, head, steps, axes, tokens, sources)
@@ -108,7 +108,7 @@ def _below_score_layout(node: Expression) -> Expression:
 
 
 def prove(execution: Execution, head: HeadSlice) -> Replay | None:
-    """Runs the head once on random numbers to compare formulas with; None if it cannot be run again."""
+    """Runs the head once on random values to compare formulas with; None if it cannot be run again."""
     from headscope.core.trace.replay.replay import replay_head
 
     try:

@@ -305,7 +305,7 @@ def _after_weighing(step: Step, state: Tokens, reading: Reading) -> Tokens:
         kept = state.kept if is_weight else None
         return replace(state, weighted=is_weight, kept=kept, touched_by=(*state.touched_by, step))
     if any("mask" in name or name == "input_ids" for name in inputs_beside(step, reading)):
-        # A mask that was divided holds other numbers than zeros and ones: it also weighs.
+        # A mask that was divided holds other values than zeros and ones: it also weighs.
         if step.name == "mul" and any(not is_binary(item) for item in _known_beside(step, reading)):
             return replace(state, weighted=True, touched_by=(*state.touched_by, step))
         return replace(state, masked=True, touched_by=(*state.touched_by, step))

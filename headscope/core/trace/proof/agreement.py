@@ -190,7 +190,7 @@ def _gaps_of_branches(looks: list[Look]) -> Iterator[Gap]:
         if item.head.base is None or item.head.base not in guess.modules
     }
     for line in lines:
-        reason = f"the forward branches on a floating-point value at {line}, so other numbers may take another path"
+        reason = f"the forward branches on a floating-point value at {line}, so other values may take another path"
         yield Gap(GapTopic.HEAD_PATH, reason)
 
 

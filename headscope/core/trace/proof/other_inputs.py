@@ -41,7 +41,7 @@ from headscope.errors import Unsupported
 _MOST_RUNS = 60
 _MOST_ROWS = 256
 _MOST_REAL = 256
-"""Tokens in a text of a model that runs with its numbers, which takes time."""
+"""Tokens in a text of a model that runs with its values, which takes time."""
 _EOS_FROM_END = 2
 _FURTHER = 7
 """Behind the size where a decision changes, what follows from it may still be the same."""
@@ -49,7 +49,7 @@ _FLIPS = 3
 """A decision that changes more often along an axis (even and odd) is looked at where it changes first."""
 _MOST_COMPARED = 16
 _MOST_TOKENS = 4096
-"""Example inputs of more tokens run without their numbers, if the model can: a run keeps all that it computes."""
+"""Example inputs of more tokens run without their values, if the model can: a run keeps all that it computes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def _without_padding(reading: _Reading, model: nn.Module) -> Iterator[Gap]:
 
 
 def _on_examples(reading: _Reading, model: nn.Module, cheap: nn.Module) -> str:
-    """Says what the caller's own inputs contradict, with the model's real numbers; "" for nothing."""
+    """Says what the caller's own inputs contradict, with the model's real values; "" for nothing."""
     examples = reading.probe.examples
     probe = None if examples is None else probe_as_given(model, examples)
     if probe is None or (reading.shortest > 1 and any(row.eos < 0 for row in probe.rows)):
@@ -250,7 +250,7 @@ def _sizes_of_flips(decides: Callable[[int], Any], near: int, sizes: range) -> l
 def _numbers_of_positions(look: Look) -> Iterator[int]:
     """Yields the numbers that a forward computes positions and masks with outside its base model.
 
-    Also yields numbers of the head's operations that are larger than any length here and no size: the end of a slice.
+    Also yields values of the head's operations that are larger than any length here and no size: the end of a slice.
     """
     longest, own = look.execution.probe.length, {item.index for item in look.head.operations}
     for made in look.execution.graph.operations:
@@ -319,7 +319,7 @@ def _fault_on(
     except Differs as err:
         return str(err)
     except Unsupported as err:
-        if watch is not None:  # a forward may take no numbers but plain ones
+        if watch is not None:  # a forward may take no values but plain ones
             return _fault_on(reading, model, probe, with_numbers=with_numbers, tells_failure=tells_failure)
         return err.message if tells_failure else ""
 

@@ -112,7 +112,7 @@ class ShapeOnlyMode(OwnRandomness):  # type: ignore[no-untyped-call]  # upstream
         name = func.overloadpacket.__name__
         if name == "_local_scalar_dense" and operands[0].is_meta:
             # A value must be returned, or the forward ends here. Whichever it is, the branch may be the other one on
-            # real numbers: so each guess is kept with its line, and outside the base model it leaves the head path
+            # real values: so each guess is kept with its line, and outside the base model it leaves the head path
             # open.
             self._on_guess(True)
             return _guessed_scalar(operands[0])

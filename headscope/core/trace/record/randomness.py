@@ -54,7 +54,7 @@ class OwnRandomness(TorchDispatchMode):  # type: ignore[no-untyped-call]  # upst
         with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
             # These draw from the generator of the process: its state is put back right after.
             before = module.get_rng_state()
-            if device in self._states:  # go on: the same numbers for each draw would hide a dropout that is always on
+            if device in self._states:  # go on: the same values for each draw would hide a dropout that is always on
                 module.set_rng_state(self._states[device])
             elif device.type == "cpu":
                 torch.default_generator.manual_seed(self._seed)  # torch.manual_seed would seed all devices

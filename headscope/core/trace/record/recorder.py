@@ -120,7 +120,7 @@ class Graph:
     """
 
     operations: list[Operation] = field(default_factory=list)
-    # By the id of a tensor: `==` on tensors compares their numbers. The operations hold every tensor, because the id of
+    # By the id of a tensor: `==` on tensors compares their values. The operations hold every tensor, because the id of
     # one that was freed would be given to another.
     producers: dict[int, int] = field(default_factory=dict)
     executed: set[nn.Module] = field(default_factory=set)

@@ -1,4 +1,4 @@
-"""Recorded heads that run again on real numbers: the same functions with the same arguments, floats made up.
+"""Recorded heads that run again on real values: the same functions with the same arguments, floats made up.
 
 Hidden states and parameters are drawn at random; integers are those of the probe. What the head reads beside the
 hidden states (a mask made floating, a count of tokens) is computed again from the probe's integers.
@@ -39,7 +39,7 @@ _CUTS_GRADIENT = {"detach", "data"}
 
 @dataclass(slots=True)
 class Replay:
-    """One run of the head on real numbers: the hidden states it began with and the logits it returned."""
+    """One run of the head on real values: the hidden states it began with and the logits it returned."""
 
     hidden: tuple[torch.Tensor, ...]
     logits: tuple[torch.Tensor, ...]
@@ -114,7 +114,7 @@ def replay_head(
 def unfaithful_reasons(execution: Execution, head: HeadSlice) -> tuple[str, ...]:
     """Says why the recorded head is not what the forward ran: memory written unseen, or other scores than recorded.
 
-    The scores are compared for runs on the CPU in single or double precision, where the head draws no random numbers.
+    The scores are compared for runs on the CPU in single or double precision, where the head draws no random values.
     """
     try:
         needed = needed_operations(execution, head)
@@ -215,7 +215,7 @@ def _run_operation(machine: _Machine, operation: Operation) -> None:
         # The proofs ask what the scores depend on. A `detach` in the head cuts the gradient and not the dependence.
         outputs = (real(operation.args[0]),) if operation.name in _CUTS_GRADIENT else run_again(operation, real)
     except Exception as err:
-        raise Unsupported(f"{operation.name} cannot be run again on real numbers: {err}", "") from err
+        raise Unsupported(f"{operation.name} cannot be run again on real values: {err}", "") from err
     for recorded, output in zip(operation.outputs, outputs, strict=True):
         machine.results[id(recorded), operation.index] = output
 

@@ -72,7 +72,7 @@ def _random_choices(execution: Execution, head: HeadSlice) -> Iterator[Operation
 def _exit_sentence(found: Exit) -> str:
     where = place_of(found)
     if found.name in BRANCHES:
-        return f"the forward branches on a floating-point value at {where}, so other numbers may take another path"
+        return f"the forward branches on a floating-point value at {where}, so other values may take another path"
     return f"{where} takes values out of PyTorch ({found.name}), and headscope can't see whether they reach the scores"
 
 

@@ -43,7 +43,7 @@ class Observation:
 
 
 def observe_probe(model: PreTrainedModel, task: Task, caller: PromptCaller | None = None) -> Observation:
-    """Observes the stages of `model` on invented inputs: shapes by names on the meta device, in numbers with real
+    """Observes the stages of `model` on dummy inputs: shapes by names on the meta device, in numbers with real
     weights.
 
     With `caller`, PEFT's model around this one, the inputs are what that passes to it.

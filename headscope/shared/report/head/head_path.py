@@ -37,14 +37,14 @@ IDLE_OPERATIONS = frozenset({"dropout", "view", "reshape", "squeeze", "unsqueeze
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Form of a line: the source with its `file` name, or below it; an `arrow` before the shape; in columns.
+    """Form of a line: the source with its `file` name, or no source; an `arrow` before the shape; in columns.
 
     `brief` is what an adapter did in one word.
     """
 
     file: bool = False
     arrow: bool = False
-    source_below: bool = False
+    source: bool = True
     aligned: bool = True
     brief: bool = False
 
@@ -54,10 +54,11 @@ _LAYOUTS = (
     _Layout(arrow=True),
     _Layout(),
     _Layout(brief=True),
-    _Layout(source_below=True),
+    _Layout(source=False),
+    _Layout(brief=True, source=False),
     _Layout(arrow=True, aligned=False),
 )
-"""From roomy to narrow; the first that fits is taken. All say the same: lines of the last one may wrap."""
+"""From roomy to narrow; the first that fits is taken. The source gives way first; lines of the last one may wrap."""
 
 
 @dataclass(frozen=True)
@@ -76,10 +77,10 @@ class HeadPath:
         yield self._build_tree(lines, shown, layout)
 
     def _lay_out_lines(self, shown: list[Stage], layout: _Layout) -> tuple[tuple[list[Text], _Layout], list[Text]]:
-        """Gives the lines in a layout, and the lines that have to fit: a source below its line may wrap."""
+        """Gives the lines in a layout, and the same lines, which have to fit."""
         rows = [self._stage_row(stage, layout) for stage in shown]
         lines = align(rows) if layout.aligned else [line for row in rows for line in align([row])]
-        return (lines, layout), align([row[:-1] for row in rows]) if layout.source_below else lines
+        return (lines, layout), lines
 
     def _stage_row(self, stage: Stage, layout: _Layout) -> list[Text]:
         is_pooling = self.is_pooling_known and stage.index == pooling_stage(self.head)
@@ -90,7 +91,9 @@ class HeadPath:
             Text("pooling", POOLING_STYLE)
             if is_pooling
             else _weights_by_origin(self.head, stage, BY_ADAPTER_IN_SHORT if layout.brief else BY_ADAPTER),
-            linked_source(stage, self.version, short=not layout.file and bool(common_file(self.head))),
+            linked_source(stage, self.version, short=not layout.file and bool(common_file(self.head)))
+            if layout.source
+            else Text(),
         ]
 
     def _build_tree(self, lines: Sequence[Text], shown: Sequence[Stage], layout: _Layout) -> Tree:

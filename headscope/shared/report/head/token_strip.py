@@ -8,7 +8,7 @@ from rich.text import Text
 from headscope.core.words.console import POOLING_STYLE, QUIET, STRONG
 from headscope.core.words.lines import Paragraph
 from headscope.core.words.safe import safe
-from headscope.core.words.tokens import MEANINGS, VIRTUAL, CellRow, Mark, has_virtual
+from headscope.core.words.tokens import VIRTUAL, CellRow, Mark, has_virtual, meanings_of
 
 _ASCII = {"\N{BLACK UP-POINTING TRIANGLE}": "^"}
 _SIGNS = {Mark.READ: "\N{BLACK UP-POINTING TRIANGLE}", Mark.UNTOLD: "?"}
@@ -38,8 +38,7 @@ class TokenStrip:
 
 
 def _legend_words(rows: tuple[CellRow, ...]) -> str:
-    marks = {cell.mark for row in rows for cell in row.cells}
-    signs = [f"{_SIGNS[mark]} {meaning}" for mark, meaning in MEANINGS.items() if mark in marks]
+    signs = [f"{_SIGNS[mark]} {meaning}" for mark, meaning in meanings_of(rows).items()]
     signs += [VIRTUAL] if has_virtual(rows) else []
     return "; ".join([*signs, *([f"{len(rows) - _MOST} more parts"] if len(rows) > _MOST else [])])
 

@@ -1,4 +1,4 @@
-"""Strict reading of scores in the JSON of servers: every row there once, in order, finite numbers only."""
+"""Strict reading of scores in the JSON of servers: every row there once, in order, finite values only."""
 
 from __future__ import annotations
 

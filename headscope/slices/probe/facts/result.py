@@ -101,7 +101,7 @@ class Candidate:
     new: tuple[str, ...] = ()
     """Weights on the way to the vector that the checkpoint doesn't give."""
     same_as: str | None = None
-    """An earlier candidate with the same numbers; null where there is none."""
+    """An earlier candidate with the same values; null where there is none."""
     others: tuple[Score, ...] = ()
     """Further scores of the same predictions."""
     logme: float | None = None

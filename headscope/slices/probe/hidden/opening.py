@@ -82,7 +82,7 @@ def _open_in_half(
     if wide is None:  # float32 doesn't fit the device: there is nothing to compare with
         half.precision = Precision(_dtype_name(dtype), source.stored)
         return half
-    _copy_drawn(half.model, wide.drawn)  # otherwise the comparison would be one of random numbers
+    _copy_drawn(half.model, wide.drawn)  # otherwise the comparison would be one of random values
     change = max(map(_largest_vector_change, wide.vectors, (run_batch(half, [text]).vectors for text in wide.texts)))
     found = Precision(
         _dtype_name(dtype), source.stored, change if isfinite(change) else None, HALF_TOLERANCE, len(wide.texts)

@@ -146,7 +146,7 @@ class Store:
             self._written = 0
 
     def _note_not_finite(self, rows: Array, values: Mapping[LayerVector | None, torch.Tensor]) -> None:
-        """Notes the texts whose vectors hold NaN or infinite numbers."""
+        """Notes the texts whose vectors hold NaN or infinite values."""
         for part, value in values.items():
             if part is not None and not bool(value.isfinite().all()):
                 self._wrong.setdefault(part, set()).update(rows[(~value.isfinite().all(1)).numpy()].tolist())
@@ -178,14 +178,14 @@ class Store:
         self, *, padded: bool, several: Array | None, effects: Mapping[LayerVector, float], tokens: TextLengths | None,
         precision: Precision,
     ) -> Features:  # fmt: skip
-        """Gives the stored vectors, and names the parts that are left out because of NaN or infinite numbers.
+        """Gives the stored vectors, and names the parts that are left out because of NaN or infinite values.
 
         `several` says which texts have two tokens or more. Raises Unsupported if no vector is left.
         """
         for part in [part for part in self._files if part in self._wrong]:
             assert part is not None
             count = counted(len(self._wrong[part]), self._noun)
-            self._gaps[name_of_part(part)] = f"{count} of {self._rows:,} gave NaN or infinite numbers"
+            self._gaps[name_of_part(part)] = f"{count} of {self._rows:,} gave NaN or infinite values"
             del self._files[part]
         parts = [part for part in self._files if part is not None]
         if not parts:

@@ -172,7 +172,7 @@ def _logme_targets(trial: Trial) -> Array:
 
 
 def _find_twin(item: Vectors, matrix: Array, before: Sequence[Vectors]) -> int | None:
-    """Finds an earlier candidate with the same numbers, and gives its place."""
+    """Finds an earlier candidate with the same values, and gives its place."""
     if item.pooling not in _MAY_REPEAT:
         return None
     return next((place for place, other in enumerate(before) if _is_same(matrix, other)), None)

@@ -188,7 +188,7 @@ def probe_code(result: ProbeResult) -> str:
     """Writes the module that `probe` advises."""
     best = result.candidate(result.best)
     head = result.candidate(result.head) if result.head is not None else None
-    # The head's input wins over a vector with the same numbers: its class exists already, and nothing must be written.
+    # The head's input wins over a vector with the same values: its class exists already, and nothing must be written.
     if head is not None and head.same_as == best.name:
         best = head
     above = "The class of the checkpoint: `headscope probe` scored no vector above the input of its head."

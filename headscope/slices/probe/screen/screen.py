@@ -57,7 +57,7 @@ def _details_hint(result: ProbeResult) -> Paragraph:
 def _first_rows(result: ProbeResult) -> list[Candidate | Baseline]:
     """Gives the best rows of the table, and always the head's input and the baselines.
 
-    The candidate with the same numbers as the head's input has no row, unless it is the best.
+    The candidate with the same values as the head's input has no row, unless it is the best.
     """
     twin = None if result.head is None else result.candidate(result.head).same_as
     rows = [item for item in rows_of(result) if item.name != twin or item.name == result.best]

@@ -176,7 +176,7 @@ def _read_integers(item: Any) -> tuple[int, ...] | None:
     if width is None:
         return None
     raw = item.raw_data
-    # A tensor has its numbers either here or in raw_data.
+    # A tensor has its values either here or in raw_data.
     stored = tuple(item.int64_data if item.data_type == _INT64 else item.int32_data)
     if raw and len(raw) % width == 0:
         stored = tuple(int.from_bytes(raw[at : at + width], "little", signed=True) for at in range(0, len(raw), width))

@@ -47,7 +47,7 @@ _WHOLE: dict[_Message, frozenset[int]] = {
 }
 """Fields that are copied as they are."""
 _NUMBERS = frozenset({4, 5, 7, 9, 10, 11})
-"""Fields of a tensor that hold its numbers: copied only where they are few, as those of an index are."""
+"""Fields of a tensor that hold its values: copied only where they are few, as those of an index are."""
 _SUBGRAPHS = frozenset({6, 11})
 
 
