@@ -143,3 +143,22 @@ def moved(package: str, what: str) -> Unsupported:
         f"headscope does not support {package} {version}: {what}",
         f"update headscope, or install a tested version of {package} (see the docs, Supported versions)",
     )
+
+
+class HeadNotLoaded(HeadscopeError):
+    """Inside `headscope.strict()`, a load gave the head no weights; `parameters` are those that it didn't give."""
+
+    code = "head_not_loaded"
+    exit_code = ExitCode.FINDINGS
+
+    def __init__(self, message: str, hint: str = "", parameters: tuple[str, ...] = ()) -> None:
+        super().__init__(message, hint)
+        self.parameters = parameters
+
+    def __str__(self) -> str:
+        """Shows the hint too: this error is raised where Transformers is called, and no command shows it."""
+        return f"{self.message}\n{self.hint}"
+
+
+class LoadNotJudged(UserWarning):
+    """Inside `headscope.strict()`, a load of which headscope can't tell whether the scores depend on what it lacks."""

@@ -16,7 +16,7 @@ from headscope.shell.options.calls import full_signature
 from headscope.shell.shown import Shown
 
 FUNCTIONS = (
-    "inspect", "diff_weights", "check", "verify", "verify_save", "verify_served", "parameter_groups", "compare",
+    "inspect", "diff_weights", "check", "strict", "verify", "verify_save", "verify_served", "parameter_groups", "compare",
     "forward", "heads", "scan", "scan_batch", "probe", "code", "engines", "edit", "repair", "snapshot", "diagram",
     "explain", "environment",
 )  # fmt: skip

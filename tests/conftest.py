@@ -36,7 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Every test examines anew, but for those of the cache itself, and of what `remembered` is for."""
     os.environ["HEADSCOPE_NO_CACHE"] = "1"
     os.environ["HEADSCOPE_NO_RUN"] = "1"  # a run starts a process that imports PyTorch; tests of runs ask for it
-    os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"  # no line on stderr, however slow the machine; tests of it ask
+    os.environ["HEADSCOPE_NO_PROGRESS"] = "1"  # no line on stderr, however slow the machine; tests of it ask
     for name in ("AI_AGENT", "AGENT"):
         os.environ.pop(name, None)
     os.environ.setdefault(PAUSE, "0.02")

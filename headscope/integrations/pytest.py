@@ -1,7 +1,8 @@
-"""A fixture for tests of models: `check_head(reference, profile="inference", ...)` fails with the findings."""
+"""Fixtures for tests of models: `check_head(reference, ...)` fails with the findings, `strict_loads` judges loads."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol, Unpack, cast
 
 import pytest
@@ -53,3 +54,18 @@ def check_head() -> HeadChecker:
         return result
 
     return ask
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Registers the marker of `strict_loads`."""
+    config.addinivalue_line("markers", "headscope_allow(*names): parameters that may be new in a test of strict_loads")
+
+
+@pytest.fixture
+def strict_loads(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fails a test in which `from_pretrained` gives a head no weights; see `headscope.strict`."""
+    from headscope.api import strict  # only a test that asks waits for it
+
+    marker = request.node.get_closest_marker("headscope_allow")
+    with strict(allow=marker.args if marker is not None else ()):
+        yield

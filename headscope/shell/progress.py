@@ -67,8 +67,9 @@ def is_watched() -> bool:
 
 
 def _is_off() -> bool:
-    """True if the user wants no progress: the variable is that of the Hub's client, so that one silences both."""
-    return os.environ.get("HF_HUB_DISABLE_PROGRESS_BARS", "").strip().lower() in _TRUE
+    """True if the user wants no progress; the variable of the Hub's client silences both."""
+    names = ("HEADSCOPE_NO_PROGRESS", "HF_HUB_DISABLE_PROGRESS_BARS")
+    return any(os.environ.get(name, "").strip().lower() in _TRUE for name in names)
 
 
 class _LateLine:

@@ -167,6 +167,7 @@ def test_progress_is_shown_on_a_terminal_unless_it_is_unwanted(
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setattr(sys, "stdout", io.StringIO())
+    monkeypatch.delenv("HEADSCOPE_NO_PROGRESS")
     monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", variable)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(progress._StatusLine, "patience", 0.0)
@@ -188,6 +189,7 @@ def test_a_log_gets_one_line_of_progress_if_it_takes_long(
     log = io.StringIO()
     monkeypatch.setattr(sys, "stderr", log)
     monkeypatch.setattr(sys, "stdout", io.StringIO())
+    monkeypatch.delenv("HEADSCOPE_NO_PROGRESS")
     monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", variable)
     monkeypatch.setattr(progress._LateLine, "patience", 0.05)
     monkeypatch.setattr("headscope.slices.inspect.run.inspect", lambda *_, progress, **__: slow_report(progress))
@@ -199,7 +201,7 @@ def test_an_agent_gets_no_colors_no_spinner_and_no_next_commands(
     fake: FakeApi, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shown = {}
-    monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "")
+    monkeypatch.delenv("HEADSCOPE_NO_PROGRESS")
     for agent in ("", "an-agent"):
         monkeypatch.setenv("AI_AGENT", agent)
         terminal = Terminal()

@@ -50,6 +50,28 @@ def test_missing(check_head):
     assert "Traceback" not in ran.stdout
 
 
+def test_the_fixture_of_strict_loads_fails_a_test_whose_load_leaves_the_head_random(tmp_path: Path) -> None:
+    FAMILIES["bert"].build("BertModel").save_pretrained(tmp_path / "base")
+    body = """
+import pytest
+from transformers import AutoModelForSequenceClassification
+
+def test_random(strict_loads):
+    AutoModelForSequenceClassification.from_pretrained("base")
+
+@pytest.mark.headscope_allow("classifier")
+def test_allowed(strict_loads):
+    AutoModelForSequenceClassification.from_pretrained("base")
+
+def test_without():
+    AutoModelForSequenceClassification.from_pretrained("base")
+"""
+    ran = run_tests(tmp_path, body, warm.python())
+    assert "1 failed, 2 passed" in ran.stdout
+    assert "HeadNotLoaded: base doesn't give classifier" in ran.stdout
+    assert "PytestUnknownMarkWarning" not in ran.stdout
+
+
 def test_the_plugin_imports_no_torch(tmp_path: Path) -> None:
     body = """
 import sys

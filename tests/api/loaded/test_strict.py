@@ -1,0 +1,256 @@
+"""`strict`: what it stops is what the loader itself says was missing, and Transformers is as it was afterwards."""
+
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import peft
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForSequenceClassification as Auto
+
+import headscope
+from headscope.errors import HeadNotLoaded, LoadNotJudged, Unsupported
+from headscope.slices.loaded import strict as strict_loads
+from tests.families import FAMILIES, Family
+
+CLASSIFIER = {"classifier.weight", "classifier.bias"}
+METHODS = [
+    (transformers.PreTrainedModel, "from_pretrained"),
+    (transformers.PreTrainedModel, "_finalize_model_loading"),
+    (transformers.AutoConfig, "from_pretrained"),
+    (transformers.PreTrainedConfig, "from_pretrained"),
+]
+
+
+@pytest.fixture(autouse=True)
+def transformers_is_as_it_was() -> Iterator[None]:
+    before = [vars(owner)[name] for owner, name in METHODS]
+    yield
+    assert [vars(owner)[name] for owner, name in METHODS] == before
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """BERT as a base model, a language model, a classifier, and a classifier whose head the save lost."""
+    folder = tmp_path_factory.mktemp("saved")
+    family = FAMILIES["bert"]
+    for name, cls in (("base", family.base), ("mlm", "BertForMaskedLM"), ("whole", family.classifier)):
+        family.build(cls).save_pretrained(folder / name)
+    family.build(family.classifier).save_pretrained(folder / "lost")
+    file = folder / "lost" / "model.safetensors"
+    kept = {name: value for name, value in load_file(file).items() if name not in CLASSIFIER}
+    save_file(kept, file, metadata={"format": "pt"})
+    return folder
+
+
+def lost_in(load: Callable[[], Any], **options: Any) -> set[str]:
+    """The parameters for which a load is stopped; empty if it isn't."""
+    try:
+        with headscope.strict(**options):
+            kept = [load()]  # a model that nobody keeps is judged no more
+        kept.clear()
+    except HeadNotLoaded as err:
+        return set(err.parameters)
+    return set()
+
+
+POOLER = {"bert.pooler.dense.weight", "bert.pooler.dense.bias"}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "lost"),
+    [
+        ("whole", {}, set()),
+        ("base", {}, CLASSIFIER),
+        ("base", {"num_labels": 3}, set()),
+        ("base", {"id2label": {0: "no", 1: "yes"}}, set()),
+        ("mlm", {}, CLASSIFIER | POOLER),
+        ("mlm", {"num_labels": 3}, set()),
+        ("lost", {}, CLASSIFIER),
+        ("lost", {"num_labels": 2}, CLASSIFIER),
+        ("whole", {"num_labels": 5, "ignore_mismatched_sizes": True}, set()),
+    ],
+)
+@pytest.mark.parametrize("cls", [Auto, transformers.BertForSequenceClassification], ids=["auto", "class"])
+def test_a_load_without_the_head_is_stopped_unless_it_says_that_the_head_is_new(
+    cls: Any, name: str, options: dict[str, Any], lost: set[str], saved: Path
+) -> None:
+    assert lost_in(lambda: cls.from_pretrained(saved / name, **options)) == lost
+
+
+def test_a_configuration_that_was_loaded_with_a_class_count_says_so_too(saved: Path) -> None:
+    config = transformers.AutoConfig.from_pretrained(saved / "base")
+    assert lost_in(lambda: Auto.from_pretrained(saved / "base", config=config)) == CLASSIFIER
+
+    def load() -> None:
+        Auto.from_pretrained(
+            saved / "base", config=transformers.AutoConfig.from_pretrained(saved / "base", num_labels=3)
+        )
+
+    assert lost_in(load) == set()
+
+
+@pytest.mark.parametrize("allow", ["classifier", ["classifier.weight", "classifier.bias"], ["class*"]])
+def test_what_is_allowed_may_be_new(allow: Any, saved: Path) -> None:
+    assert lost_in(lambda: Auto.from_pretrained(saved / "base"), allow=allow) == set()
+    assert lost_in(lambda: Auto.from_pretrained(saved / "mlm"), allow=allow) == POOLER
+
+
+def test_a_base_model_may_lack_a_pooler_but_not_everything(saved: Path, tmp_path: Path) -> None:
+    assert lost_in(lambda: transformers.AutoModel.from_pretrained(saved / "mlm")) == set()
+    model = transformers.AutoModel.from_pretrained(saved / "base")
+    model.save_pretrained(tmp_path)
+    save_file({"x.y": torch.zeros(1)}, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    assert lost_in(lambda: transformers.AutoModel.from_pretrained(tmp_path)) == {*model.state_dict()}
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+def test_every_family_is_stopped_for_what_the_loader_says_is_missing(family: Family, tmp_path: Path) -> None:
+    cls: Any = getattr(transformers, family.classifier)
+    family.build(family.classifier, **family.pad_token).save_pretrained(tmp_path)
+    assert lost_in(lambda: cls.from_pretrained(tmp_path)) == set()
+    file = tmp_path / "model.safetensors"
+    state = load_file(file)
+    prefix = cls.base_model_prefix
+    save_file(
+        {name: value for name, value in state.items() if name.startswith(f"{prefix}.")}, file, metadata={"format": "pt"}
+    )
+    _, info = cls.from_pretrained(tmp_path, output_loading_info=True)
+    assert lost_in(lambda: cls.from_pretrained(tmp_path)) == set(info["missing_keys"]) != set()
+
+
+def test_the_info_that_a_caller_asks_for_is_given(saved: Path) -> None:
+    with headscope.strict():
+        model, info = Auto.from_pretrained(saved / "whole", output_loading_info=True)
+    assert (type(model).__name__, set(info["missing_keys"])) == ("BertForSequenceClassification", set())
+
+
+def adapter(saved: Path, folder: Path, **settings: Any) -> Path:
+    base = Auto.from_pretrained(saved / "base", num_labels=2)
+    peft.get_peft_model(base, peft.LoraConfig(target_modules=["query"], **settings)).save_pretrained(folder)
+    return folder
+
+
+LOADS: dict[str, Callable[[Path, Path], Any]] = {
+    "peft's auto class": lambda saved, folder: (
+        peft.AutoPeftModelForSequenceClassification if folder.name == "whole" else peft.AutoPeftModel
+    ).from_pretrained(folder),
+    "transformers": lambda saved, folder: Auto.from_pretrained(folder),
+    "two steps": lambda saved, folder: peft.PeftModel.from_pretrained(
+        Auto.from_pretrained(saved / "base", num_labels=2), folder
+    ),
+}
+
+
+@pytest.mark.parametrize("load", LOADS)
+def test_an_adapter_has_to_bring_the_head(load: str, saved: Path, tmp_path: Path) -> None:
+    whole = adapter(saved, tmp_path / "whole", task_type="SEQ_CLS")
+    assert lost_in(lambda: LOADS[load](saved, whole)) == set()
+    bare = adapter(saved, tmp_path / "bare")
+    assert lost_in(lambda: LOADS[load](saved, bare)) == CLASSIFIER
+
+
+def test_an_adapter_that_is_to_be_trained_may_have_a_new_head(saved: Path) -> None:
+    def train() -> None:
+        base = Auto.from_pretrained(saved / "base", num_labels=2)
+        kept.append(peft.get_peft_model(base, peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"])))
+
+    kept: list[Any] = []
+    assert lost_in(train) == set()
+
+
+def test_threads_that_the_block_starts_are_judged_and_those_before_are_not(saved: Path) -> None:
+    seen: dict[str, str] = {}
+    begin, opened = threading.Event(), threading.Event()
+
+    def load(name: str, wait: bool) -> None:
+        opened.set()
+        if wait:
+            begin.wait(30)
+        try:
+            Auto.from_pretrained(saved / "base")
+            seen[name] = "loaded"
+        except HeadNotLoaded:
+            seen[name] = "stopped"
+
+    before = threading.Thread(target=load, args=("before", True))
+    before.start()
+    opened.wait(30)
+    with headscope.strict():
+        inside = threading.Thread(target=load, args=("inside", False))
+        inside.start()
+        inside.join(60)
+        begin.set()
+        before.join(60)
+    assert seen == {"before": "loaded", "inside": "stopped"}
+
+
+def test_the_innermost_block_decides_and_an_error_ends_all_of_them(saved: Path) -> None:
+    with pytest.raises(HeadNotLoaded), headscope.strict():
+        with headscope.strict(allow="classifier"):
+            Auto.from_pretrained(saved / "base")
+        Auto.from_pretrained(saved / "base")
+    Auto.from_pretrained(saved / "base")
+
+
+def test_a_function_is_decorated(saved: Path) -> None:
+    @headscope.strict()
+    def serve(name: str, deep: int = 2) -> Any:
+        return serve(name, deep - 1) if deep else Auto.from_pretrained(saved / name)
+
+    assert serve("whole") is not None
+    with pytest.raises(HeadNotLoaded):
+        serve("base")
+
+
+def test_who_replaced_the_method_meanwhile_keeps_it(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = vars(transformers.PreTrainedModel)["from_pretrained"]
+    with headscope.strict():
+        ours = vars(transformers.PreTrainedModel)["from_pretrained"]
+
+        def load(cls: type, *args: Any, **kwargs: Any) -> Any:
+            return ours.__func__(cls, *args, **kwargs)
+
+        theirs = classmethod(load)
+        transformers.PreTrainedModel.from_pretrained = theirs
+    assert vars(transformers.PreTrainedModel)["from_pretrained"] is theirs
+    Auto.from_pretrained(saved / "base")
+    transformers.PreTrainedModel.from_pretrained = before
+
+
+def test_a_model_in_memory_is_judged(saved: Path) -> None:
+    headscope.strict(Auto.from_pretrained(saved / "whole"))
+    model = Auto.from_pretrained(saved / "base")
+    with pytest.raises(HeadNotLoaded, match="classifier") as caught:
+        headscope.strict(model)
+    assert set(caught.value.parameters) == CLASSIFIER
+    assert "allow=['classifier']" in str(caught.value)
+    headscope.strict(model, allow="classifier")
+
+
+def test_a_load_that_cannot_be_judged_says_so(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Auto.from_pretrained(saved / "whole")
+    model.save_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    kept = {name: value for name, value in load_file(file).items() if name not in POOLER}
+    save_file(kept, file, metadata={"format": "pt"})
+    assert lost_in(lambda: Auto.from_pretrained(tmp_path)) == POOLER
+
+    def fail(model: Any) -> Any:
+        raise Unsupported("no trace")
+
+    monkeypatch.setattr("headscope.slices.inspect.run.inspect", fail)
+    with pytest.warns(LoadNotJudged, match="no trace"):
+        assert lost_in(lambda: Auto.from_pretrained(tmp_path)) == set()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", LoadNotJudged)
+        assert lost_in(lambda: Auto.from_pretrained(saved / "whole")) == set()
+
+
+def test_nothing_is_replaced_while_no_block_is_open() -> None:
+    assert strict_loads._PATCHES._open == [] == strict_loads._PATCHES._replaced
