@@ -120,12 +120,19 @@ def _naming_command(subject: Subject) -> str:
     is_whole = report.adapter is None and not report.needs_repair and not report.shows_chain
     if is_live_subject(subject) or not is_whole or missing.head or missing.elsewhere:
         return ""
-    known = [name for _, name in subject.config.id2label]
-    is_named = len({*known}) == report.model.num_labels == len(known) and not report.model.labels_are_placeholders
-    names = shlex.quote(",".join(known)) if is_named else ",".join("ABCD"[: report.model.num_labels])
-    more = "" if is_named or report.model.num_labels <= 4 else ",..."
+    known = () if report.model.labels_are_placeholders else _names_by_row(subject)
+    names = shlex.quote(",".join(known)) if known else ",".join("ABCD"[: report.model.num_labels])
+    more = "" if known or report.model.num_labels <= 4 else ",..."
     model = shlex.quote(subject.folder) if subject.folder else "MODEL"
     return f"name the classes in the order of their scores: `headscope edit {model} -o DIR --labels {names}{more}`"
+
+
+def _names_by_row(subject: Subject) -> tuple[str, ...]:
+    """Gives a name for each row of the classifier as `--labels` takes them; none unless id2label names all of them."""
+    if _faults_of_ids(subject.config) or len(subject.config.id2label) != subject.report.model.num_labels:
+        return ()
+    names = tuple(name for _, name in sorted(subject.config.id2label, key=lambda entry: int(entry[0])))
+    return names if all(name and "," not in name for name in names) else ()  # a comma would be two names
 
 
 @rule("HS203", "label-maps", "The label maps contradict each other", finds="W|EW")
@@ -153,12 +160,14 @@ def label_maps(this: Rule, subject: Subject) -> Findings:
             severity_at(subject, training=Severity.WARNING, inference=Severity.ERROR),
             f"In {_config_name(subject)} {'; '.join(faults)}.",
             f"{LABEL_MAPS_REMEDY}{', or ' if naming else ''}{naming}.",
-            code="" if _faults_of_ids(subject.config) else _inverse_code(subject),
+            code=_inverse_code(subject),
         )
 
 
 def _inverse_code(subject: Subject) -> str:
-    """Gives code that writes label2id as the inverse of id2label."""
+    """Gives code that writes label2id as the inverse of id2label; "" where that has gaps or names twice."""
+    if _faults_of_ids(subject.config):
+        return ""
     return config_code(subject, label2id={name: int(key) for key, name in subject.config.id2label})
 
 
