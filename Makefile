@@ -116,7 +116,7 @@ $(VENV)/.python:
 
 # The constraints pin what was tested; PyTorch comes first, so that nothing pulls another build of it.
 $(VENV)/.run: $(VENV)/.python pyproject.toml constraints/tested.txt
-	@echo "Installing PyTorch and Transformers into $(VENV): DEMOSIZE, one to five minutes. pip is quiet."
+	@echo "Installing PyTorch and Transformers into $(VENV): 1.2 GB, one to five minutes, in which pip is quiet."
 	$(BIN)/python -m pip install -q -c constraints/tested.txt torch
 	$(BIN)/python -m pip install -q -c constraints/tested.txt -e .
 	touch $@
