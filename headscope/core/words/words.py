@@ -38,7 +38,7 @@ def bytes_of(number: int) -> str:
     while value >= _KILO - 0.5 and unit < len(_UNITS) - 1:
         value, unit = value / _KILO, unit + 1
     digits = f"{value:.0f}" if unit == 0 or value >= 100 else f"{value:.3g}"  # three digits
-    return f"{digits} {_UNITS[unit]}"
+    return f"{digits} {'byte' if number == 1 else _UNITS[unit]}"
 
 
 def share_of(part: int, whole: int) -> str:

@@ -12,6 +12,7 @@ from headscope.facts import Gap, ModelFacts, PoolingKind, Task
 
 BYTES = (
     (0, "0 bytes"),
+    (1, "1 byte"),
     (999, "999 bytes"),
     (1000, "1 kB"),
     (26_431, "26.4 kB"),
