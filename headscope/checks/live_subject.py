@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _ORIGIN = "origin"
 _NAMES_NONE = "headscope doesn't know which checkpoint the model was loaded from"
 _NEVER_LOADED = "the model was not loaded from a checkpoint, so headscope can't see whether its head was trained"
-_SHARDED = Gap("values", "the parameters are sharded: no process holds their whole numbers")
+_SHARDED = Gap("values", "the parameters are sharded: no process holds all their values")
 _NO_TOKENIZER = Gap("tokenizer", "a model in memory has no tokenizer")
 
 

@@ -17,7 +17,7 @@ INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 TOOL_FOLDERS = (".git", ".cache")
 _TEXTS = (".txt", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".html", ".csv", ".tsv", ".svg", ".json")
 _CODE = (".md", ".rst", ".py", ".jinja")
-"""Texts that people write: their values aren't rows of a head."""
+"""Texts that people write: their numbers aren't rows of a head."""
 _PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 _VOCABULARIES = (
     "vocab.*", "*_vocab.*", "vocab-*.*", "vocab_*.*", "*merges.txt", "*.spm", "*.tiktoken", "*.codes", "*.tokenizer",

@@ -98,7 +98,9 @@ class _LateLine:
     def _show_step(self) -> None:
         with self._lock:
             if not self._closed:  # the timer may fire while the line is being closed
-                write_stderr(f"headscope: {self._step} ...\n")
+                from headscope.core.words.safe import safe  # only what takes long has something to write
+
+                write_stderr(f"headscope: {safe(self._step)} ...\n")
 
 
 class _StatusLine(_LateLine):

@@ -217,8 +217,8 @@ def test_bad_input_is_a_sentence(wrapped: Path, tmp_path: Path) -> None:
         headscope.repair(wrapped, tmp_path / "new", settings={"lora_alpha": 3})
     with pytest.raises(UsageError, match="exists already"):
         headscope.repair(wrapped, wrapped)
-    with pytest.raises(UsageError, match="not a folder"):
-        headscope.repair(wrapped / "pytorch_model.bin", tmp_path / "new")
+    with pytest.raises(UsageError, match="not on this machine"):
+        headscope.repair(wrapped / "other.bin", tmp_path / "new")
     with pytest.raises(UsageError, match="not the name of a setting"):
         headscope.repair(wrapped, tmp_path / "new", settings={"a b": 1})
     assert [path.name for path in tmp_path.iterdir()] == ["wrapped"]
@@ -261,3 +261,17 @@ def test_an_adapter_without_the_head_is_not_called_clean(tmp_path: Path, capsys:
     peft.get_peft_model(model, peft.LoraConfig(target_modules=["query"])).save_pretrained(tmp_path / "adapter")
     assert main(["repair", str(tmp_path / "adapter"), "-o", str(tmp_path / "new")]) == 3
     assert "classifier.weight" in capsys.readouterr().err and not (tmp_path / "new").exists()
+
+
+def test_a_single_file_names_itself_and_what_it_leaves(wrapped: Path, tmp_path: Path) -> None:
+    (file,) = wrapped.glob("*.bin")
+    (wrapped / "plot.png").write_bytes(b"a picture")
+    headscope.repair(file, tmp_path / "new")
+    record = json.loads((tmp_path / "new" / "headscope-repair.json").read_text())
+    assert record["source"] == str(file)
+    assert "plot.png" in headscope.repair(file, tmp_path / "again", dry_run=True).left_out
+    with pytest.raises(UsageError, match="is not a file of weights"):
+        headscope.repair(wrapped / "config.json", tmp_path / "other")
+    (wrapped / "model.bin.index.json").write_text(json.dumps({"weight_map": {"a": file.name}}))
+    with pytest.raises(UsageError, match="one shard"):
+        headscope.repair(file, tmp_path / "other")

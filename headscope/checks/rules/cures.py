@@ -24,7 +24,7 @@ def padding_code(subject: Subject) -> str:
     """
     tokens = {item.role: item for item in subject.tokenizer.tokens} if subject.tokenizer is not None else {}
     found = tokens.get("pad") or tokens.get("eos")
-    if not subject.folder or found is None or found.id is None:
+    if not subject.folder or found is None or found.id is None or not _has_row(subject, found.id):
         return ""
     changes: dict[str, dict[str, object]] = {"config.json": {"pad_token_id": found.id}}
     if "pad" not in tokens:
@@ -39,7 +39,14 @@ def config_code(subject: Subject, **fields: object) -> str:
 
 def token_id_code(subject: Subject, field: str, number: int | None) -> str:
     """Writes Python code that sets a token's id in config.json; "" where the id isn't known."""
-    return _code_of(subject, {"config.json": {field: number}}) if subject.folder and number is not None else ""
+    is_usable = subject.folder and number is not None and _has_row(subject, number)
+    return _code_of(subject, {"config.json": {field: number}}) if is_usable else ""
+
+
+def _has_row(subject: Subject, token_id: int) -> bool:
+    """True if the embeddings have a row for a token; a pad token beyond them fails the load itself."""
+    rows = subject.built.embedding_rows or subject.built.vocab_size
+    return rows is None or token_id < rows
 
 
 def unpadded_code(subject: Subject) -> str:
@@ -48,9 +55,9 @@ def unpadded_code(subject: Subject) -> str:
 
 
 def renaming_code(subject: Subject, names: dict[str, str]) -> str:
-    """Writes Python code that gives tensors new names; "" for weights in several files or in another format."""
+    """Writes Python code that gives tensors new names; "" for weights in several files, or with an index of names."""
     file = _weight_file(subject, ".safetensors")
-    if not file or not names:
+    if file != "model.safetensors" or not names:
         return ""
     lines = [
         "import os, pathlib",
@@ -75,7 +82,8 @@ def safetensors_code(subject: Subject) -> str:
         f"folder = pathlib.Path({subject.folder!r})",
         f"state = torch.load(folder / {file!r}, map_location='cpu', weights_only=True)",
         "state = {name: tensor.clone().contiguous() for name, tensor in state.items()}",
-        "save_file(state, folder / 'model.safetensors', metadata={'format': 'pt'})",
+        "save_file(state, folder / 'model.safetensors.new', metadata={'format': 'pt'})",
+        "(folder / 'model.safetensors.new').replace(folder / 'model.safetensors')",
     ]
     return "\n".join(lines)
 
@@ -93,7 +101,9 @@ def _code_of(subject: Subject, changes: dict[str, dict[str, object]], part: str 
         lines += [f"file = folder / {json.dumps(file)}"]
         lines += ['settings = json.loads(file.read_text("utf-8")) if file.exists() else {}']
         # A model of several parts keeps the fields of its language model in a part of the file.
-        place = f'settings.get("{part}", settings)' if file == "config.json" and part else "settings"
+        place = f'(settings.get("{part}") or settings)' if file == "config.json" and part else "settings"
         lines += [f"{place}[{name!r}] = {value!r}" for name, value in fields.items()]
-        lines += ['file.write_text(json.dumps(settings, indent=2), "utf-8")']
+        # Not into the file itself: it may be a link, and the disk may be full.
+        lines += ['new = file.with_name(file.name + ".new")', 'new.write_text(json.dumps(settings, indent=2), "utf-8")']
+        lines += ["new.replace(file)"]
     return "\n".join(lines)

@@ -1,7 +1,5 @@
 """Rules on a model in memory that is about to be trained."""
 
-from collections.abc import Sequence
-
 from headscope.checks.facts import Subject
 from headscope.checks.rules.rule import Findings, Rule, classifier_of, live_parameters, rule
 from headscope.core.facts import Profile, Severity
@@ -25,7 +23,9 @@ def head_frozen(this: Rule, subject: Subject) -> Findings:
         if live.modules_to_save
         else "Set requires_grad_(True) on the head after freezing the base model.",
         live.frozen,
-        code="" if live.modules_to_save else _code_for_each(live.frozen, "{}.requires_grad_(True)"),
+        code=""
+        if live.modules_to_save
+        else (f"for name in {list(live.frozen)!r}:\n    model.get_parameter(name).requires_grad_(True)"),
     )
 
 
@@ -38,12 +38,9 @@ def head_not_optimized(this: Rule, subject: Subject) -> Findings:
             Severity.ERROR,
             f"The optimizer does not hold {few_of(live.not_optimized)}, so training doesn't change "
             f"{verb(len(live.not_optimized), 'it', 'them')}.",
-            "Create the optimizer from model.parameters() after you replace the head, or add the weights to it.",
+            "Create the optimizer from model.parameters() after you replace the head, or add the weights to it before "
+            "you create the scheduler.",
             live.not_optimized,
-            code=_code_for_each(live.not_optimized, "optimizer.add_param_group({{'params': [{}]}})"),
+            code="optimizer.add_param_group({'params': [model.get_parameter(name) for name in "
+            f"{list(live.not_optimized)!r}]}})",
         )
-
-
-def _code_for_each(names: Sequence[str], call: str) -> str:
-    """Writes Python code that does something with each of the parameters of `model`."""
-    return f"for name in {list(names)!r}:\n    {call.format('model.get_parameter(name)')}"

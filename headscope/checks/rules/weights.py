@@ -338,7 +338,13 @@ def classifier_unused(this: Rule, subject: Subject) -> Findings:
 
 
 def _renamed_keys(subject: Subject, last: HeadParameter, same: list[str]) -> dict[str, str]:
-    """Gives the new name of each tensor if the classifier lacks nothing else, and only its module's name differs."""
+    """Gives the new name of each tensor if the classifier lacks nothing else, and only its module's name differs.
+
+    None for another class or number of classes than the checkpoint's own: the file is right for these.
+    """
+    is_own = subject.report.model.class_name in subject.report.checkpoint.architectures
+    if not is_own or subject.wanted_num_labels or subject.wanted_labels or subject.report.weights.mismatched:
+        return {}
     lost = {item.name: item.shape for item in live_of(subject) if item.status in _LOST}
     stored = {item.key: item.shape for item in subject.report.weights.unused_tensors}
     old, new = (name.rpartition(".")[0] for name in (same[0], last.name))

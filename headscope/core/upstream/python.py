@@ -106,7 +106,7 @@ def fault_of_process(err: Exception) -> HeadscopeError | None:
 
 
 def is_for_agent() -> bool:
-    """True if a coding agent runs the command, as `hf` sees it: then there are no colors, spinners and next commands.
+    """True if a coding agent says that it runs the command: then there are no colors and spinners, and less advice.
 
     The names of the variables are the standard ones of huggingface_hub (utils/_detect_agent.py).
     """

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-_SHARDED = "it is sharded over processes: no process holds its whole numbers"
+_SHARDED = "it is sharded over processes: no process holds all its values"
 _PIECE = 16_000_000
 """How many elements are hashed at a time."""
 

@@ -36,10 +36,14 @@ class Summary:
     """How the hidden states `h` become logits; empty where it isn't determined."""
     pooling: str
     """Which positions of the hidden states are read; empty where there is no head, or it isn't determined."""
+    num_labels: int
+    """The number of classes."""
     labels: tuple[str, ...]
-    """The names of the classes in the order of the scores; of very many, the first ones."""
+    """The names of the classes in the order of the scores: the first eight."""
+    new_count: int
+    """How many parameters every load draws at random, or have another shape."""
     new: tuple[str, ...]
-    """The parameters that every load draws at random, or that have another shape; of very many, the first ones."""
+    """Their names: the first eight."""
     findings: tuple[str, ...]
     """The rules that found something, with their severities: `error HS107 The adapter does not carry the head`."""
     not_determined: tuple[str, ...]
@@ -61,7 +65,9 @@ def summary_of(report: Report) -> Summary:
         kind=plain_words(report),
         formula=head.formula if head is not None else "",
         pooling=brief_rule(head.pooling) if head is not None and is_pooling_known(report) else "",
+        num_labels=report.model.num_labels,
         labels=report.model.labels[:_MOST_NAMES],
+        new_count=len(new),
         new=new[:_MOST_NAMES],
         findings=tuple(f"{item.severity} {item.id} {item.title}" for item in report.findings),
         not_determined=tuple(f"{gap.topic}: {gap.reason}" for gap in report.not_determined),

@@ -151,7 +151,7 @@ class SaveWatch:
         moves = moves_since(self.memory, optimizer)
         counted = tuple(move for move in moves if move.still is None or move.name not in accepted)
         unseen = [name for name in self.memory.names if name not in self.memory.digests]
-        gaps = (Gap(few_of(unseen), "no process holds its whole numbers"),) if unseen else ()
+        gaps = (Gap(few_of(unseen), "no process holds all its values"),) if unseen else ()
         saved = SavedModel("the trained model", name, moves=counted)
         compared = ModelComparison(
             LoadedModel(saved.reference, name, ()), tuple(_describe_move(move) for move in moves), gaps

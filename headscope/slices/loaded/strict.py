@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import threading
 import warnings
@@ -11,6 +12,7 @@ from contextlib import ContextDecorator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from headscope.core.facts.counting import few_of
@@ -34,12 +36,13 @@ def strict(model: nn.Module | None = None, *, allow: Iterable[str] = ()) -> Stri
     """Raises an error for a load that doesn't give the head its weights, where Transformers only warns.
 
     As a context manager or decorator, it judges each `from_pretrained` that runs inside, whatever library calls it. A
-    head may be new where the load asks for one (`num_labels=3`, of a checkpoint that isn't a saved classifier of that
-    class), or where `allow` names it. A load that can't be judged gives a `headscope.errors.LoadNotJudged` warning.
-    With a model, it judges that model instead, against the checkpoint that it was loaded from.
+    head may be new where the load asks for one (`num_labels=3`, or another number of classes than the checkpoint's, of
+    one that isn't a saved classifier of that class), or where `allow` names it. A load that can't be judged gives a
+    `headscope.errors.LoadNotJudged` warning. With a model, it judges that model instead, against the checkpoint that
+    it was loaded from. Base models have no head, and are judged only if nothing was loaded.
 
-    Nested blocks: the innermost decides. Threads that a block starts are judged too; those that ran before are not.
-    Afterwards, Transformers is as it was.
+    Nested blocks: the innermost decides. Threads that begin while a block is open are judged too; those that ran
+    before are not. Afterwards, Transformers is as it was.
 
     Args:
         model: A model in memory to judge now.
@@ -67,54 +70,74 @@ class StrictLoads(ContextDecorator):
 
     def __init__(self, allow: tuple[str, ...]) -> None:
         self.allow = allow
-        self._entered: list[_Block] = []
+
+    def __call__(self, function: Any) -> Any:
+        """Decorates a function, whose body is the block; that of a generator and of `async def` too."""
+        if inspect.iscoroutinefunction(function):
+
+            @wraps(function)
+            async def run(*args: Any, **kwargs: Any) -> Any:
+                with StrictLoads(self.allow):
+                    return await function(*args, **kwargs)
+
+            return run
+        if inspect.isgeneratorfunction(function):
+
+            @wraps(function)
+            def steps(*args: Any, **kwargs: Any) -> Any:
+                with StrictLoads(self.allow):
+                    return (yield from function(*args, **kwargs))
+
+            return steps
+        return super().__call__(function)
 
     def _recreate_cm(self) -> StrictLoads:
         return StrictLoads(self.allow)
 
     def __enter__(self) -> StrictLoads:
         """Begins to judge loads."""
-        block = _Block(self.allow)
+        block = _Block(self)
         _PATCHES.add(block)
         _BLOCKS.set((*_BLOCKS.get(), block))
-        self._entered.append(block)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        """Stops judging, and judges adapters whose head came after the load of their base model."""
-        block = self._entered.pop()
+        """Stops judging, and judges adapters that PEFT has loaded since their base model was."""
+        block = next(one for one in reversed(_BLOCKS.get()) if one.owner is self)
         _BLOCKS.set(tuple(other for other in _BLOCKS.get() if other is not block))
         _PATCHES.remove(block)
         if kind is None:
-            for pending in block.pending:
-                _judge_adapter(pending, self.allow)
+            for model in block.loaded:
+                _judge_adapter(model, self.allow, is_loaded=_has_adapter_for_inference(model))
 
 
 @dataclass(frozen=True, slots=True)
-class _Pending:
-    """A base model whose head an adapter may still bring; `lost` are the parameters that its load didn't give.
+class _Lost:
+    """What the load of a base model didn't give, which an adapter may still bring."""
 
-    `is_fresh` says that the head was meant to be new: then only an adapter loaded for inference must bring it.
-    """
-
-    model: weakref.ref[nn.Module]
     reference: str
-    lost: tuple[str, ...]
-    is_fresh: bool
+    names: tuple[str, ...]
+
+
+_LOST: weakref.WeakKeyDictionary[nn.Module, _Lost] = weakref.WeakKeyDictionary()
 
 
 @dataclass(eq=False, slots=True)
 class _Block:
-    allow: tuple[str, ...]
-    pending: list[_Pending] = field(default_factory=list)
+    owner: StrictLoads
+    loaded: weakref.WeakSet[nn.Module] = field(default_factory=weakref.WeakSet)
     others: weakref.WeakSet[threading.Thread] = field(default_factory=lambda: weakref.WeakSet(threading.enumerate()))
+
+    @property
+    def allow(self) -> tuple[str, ...]:
+        return self.owner.allow
 
 
 class _Patches:
-    """The methods of Transformers that are replaced while a block is open anywhere in the process."""
+    """The methods of Transformers and PEFT that are replaced while a block is open anywhere in the process."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._open: list[_Block] = []
         self._replaced: list[tuple[type, str, Any, Any]] = []
 
@@ -123,6 +146,7 @@ class _Patches:
             if not self._open:
                 self._replace_methods()
             self._open.append(block)
+        self.judge_peft()
 
     def remove(self, block: _Block) -> None:
         with self._lock:
@@ -135,26 +159,42 @@ class _Patches:
             self._replaced.clear()
 
     def block_of_this_load(self) -> _Block | None:
-        """Gives the innermost block around the running code; for a thread that a block started, that block."""
-        if around := _BLOCKS.get():
-            return around[-1]
+        """Gives the innermost open block around the running code; for a thread that began inside one, that block.
+
+        None for a load of headscope's own.
+        """
         with self._lock:
-            return next((one for one in reversed(self._open) if threading.current_thread() not in one.others), None)
+            around = [one for one in _BLOCKS.get() if one in self._open]
+            begun = [one for one in self._open if threading.current_thread() not in one.others]
+        block = next(reversed(around or begun), None)
+        return None if block is None or _is_called_from("headscope.", but=__name__) else block
+
+    def judge_peft(self) -> None:
+        """Judges PEFT's loads too, once somebody has imported it: it costs seconds."""
+        peft = sys.modules.get("peft")
+        kind = getattr(peft, "PeftModel", None)
+        with self._lock:
+            if kind is not None and self._open and not any(owner is kind for owner, *_ in self._replaced):
+                self._replace_method(kind, "from_pretrained", _judged_adapter)
 
     def _replace_methods(self) -> None:
         from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
-        for owner, name, make in (
-            (PreTrainedModel, "from_pretrained", _judged_load),
-            (PreTrainedModel, "_finalize_model_loading", _noted_info),
-            (AutoConfig, "from_pretrained", _noted_config),
-            (PreTrainedConfig, "from_pretrained", _noted_config),
-        ):
-            old = vars(owner).get(name)
-            if old is not None:  # an internal one may be gone in a later version
-                new = type(old)(make(old.__func__))
-                setattr(owner, name, new)
-                self._replaced.append((owner, name, old, new))
+        if not self._replace_method(PreTrainedModel, "from_pretrained", _judged_load):
+            text = "headscope.strict can't judge loads: PreTrainedModel.from_pretrained was replaced"
+            warnings.warn(text, LoadNotJudged, stacklevel=5)
+        self._replace_method(PreTrainedModel, "_finalize_model_loading", _noted_info)
+        self._replace_method(AutoConfig, "from_pretrained", _noted_config)
+        self._replace_method(PreTrainedConfig, "from_pretrained", _noted_config)
+
+    def _replace_method(self, owner: type, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> bool:
+        old = vars(owner).get(name)
+        if not isinstance(old, classmethod | staticmethod):  # an internal one may be gone in a later version
+            return False
+        new = type(old)(wraps(old.__func__)(make(old.__func__)))
+        setattr(owner, name, new)
+        self._replaced.append((owner, name, old, new))
+        return True
 
 
 _PATCHES = _Patches()
@@ -172,12 +212,16 @@ def _judged_load(load: Callable[..., Any]) -> Callable[..., Any]:
         noted: list[Any] = []
         token = _BASE_INFO.set(noted)
         try:
-            model, info = load(cls, *args, output_loading_info=True, **kwargs)
+            found = load(cls, *args, output_loading_info=True, **kwargs)
         finally:
             _BASE_INFO.reset(token)
-        reference = str(args[0] if args else kwargs.get("pretrained_model_name_or_path", ""))
-        # With an adapter beside the weights, the info is that of the adapter: that of the base model came before.
-        _judge_load(block, model, noted[0].to_dict() if noted else info, reference, is_fresh=is_fresh)
+        model, info = found if isinstance(found, tuple) else (found, None)
+        reference = args[0] if args else kwargs.get("pretrained_model_name_or_path")
+        infos = [one.to_dict() for one in noted[:1]] + ([] if info is None else [info])
+        if not infos:  # somebody else's wrapper gives none
+            warnings.warn(f"headscope.strict can't judge the load of {reference}", LoadNotJudged, stacklevel=2)
+        else:
+            _judge_load(block, model, infos, reference, is_fresh=is_fresh)
         return (model, info) if wants_info else model
 
     return from_pretrained
@@ -191,9 +235,25 @@ def _noted_info(finish: Callable[..., Any]) -> Callable[..., Any]:
         noted = _BASE_INFO.get()
         if noted is not None:
             noted.append(info)
+        elif (block := _PATCHES.block_of_this_load()) is not None:  # a `from_pretrained` that was bound before
+            reference = getattr(args[1] if len(args) > 1 else None, "pretrained_model_name_or_path", None)
+            _judge_load(block, args[0], [info.to_dict()], reference, is_fresh=False)
         return info
 
     return _finalize_model_loading
+
+
+def _judged_adapter(load: Callable[..., Any]) -> Callable[..., Any]:
+    """Wraps `PeftModel.from_pretrained`: when it ends, the adapter has brought the head or not."""
+
+    def from_pretrained(cls: type, model: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        found = load(cls, model, *args, **kwargs)
+        block = _PATCHES.block_of_this_load()
+        if block is not None and not kwargs.get("is_trainable"):
+            _judge_adapter(model, block.allow, is_loaded=True)
+        return found
+
+    return from_pretrained
 
 
 def _noted_config(load: Callable[..., Any]) -> Callable[..., Any]:
@@ -215,36 +275,72 @@ def _says_fresh(given: Mapping[str, Any]) -> bool:
     return not _FRESH.isdisjoint(given) or (config is not None and noted is not None and noted() is config)
 
 
-def _judge_load(block: _Block, model: Any, info: Mapping[str, Any], reference: str, *, is_fresh: bool) -> None:
-    """Raises HeadNotLoaded for a model whose scores depend on parameters that the load did not give."""
-    # A load with another number of classes raises, unless it may ignore the sizes.
-    reshaped = [] if is_fresh else [item if isinstance(item, str) else item[0] for item in info["mismatched_keys"]]
-    lost = sorted(name for name in {*info["missing_keys"], *reshaped} if not _is_allowed(name, block.allow))
+def _judge_load(block: _Block, model: Any, infos: list[Any], reference: Any, *, is_fresh: bool) -> None:
+    """Raises HeadNotLoaded for a model whose scores depend on parameters that the load did not give.
+
+    The infos are that of the weights, and that of an adapter beside them, if there is one.
+    """
+    base_info, adapter_info = infos[0], infos[-1]
+    reshaped = {item if isinstance(item, str) else item[0] for item in base_info["mismatched_keys"]}
+    missing = {*base_info["missing_keys"], *reshaped}
+    lost = sorted(name for name in missing if not _is_allowed(name, block.allow))
     if not lost:
         return
-    base = getattr(model, "base_model", model)
-    if base is model:  # no head: a pooler that nobody reads may be new, but something has to be loaded
+    place = "" if reference is None else str(reference)
+    saved = _saved_config(place)
+    prefix = "" if getattr(model, "base_model", model) is model else f"{model.base_model_prefix}."
+    if not prefix and _is_base_class(model):
         if len(lost) >= len(model.state_dict()):
-            raise _not_loaded(model, reference, lost)
+            raise _not_loaded(model, place, lost, saved)
         return
-    prefix = f"{model.base_model_prefix}."
     inside = [name for name in lost if name.startswith(prefix)]
-    is_new_kind = type(model).__name__ not in (model.config.architectures or ())
     head = [name for name in lost if name not in inside]
-    if inside:
+    is_fresh = is_fresh or _class_count(saved) != model.config.num_labels
+    may_be_new = is_fresh and type(model).__name__ not in (saved.get("architectures") or ())
+    if inside or not may_be_new:
         head, inside = _split_by_path(model, head, inside)
-    if is_fresh and is_new_kind:
-        block.pending.append(_Pending(weakref.ref(model), reference, tuple(head), is_fresh=True))
+    if is_fresh:  # another number of classes: who ignores that the sizes differ asks for a new head
+        inside += [name for name in head if name in reshaped and name.startswith(prefix or "\n")]
+        head = [name for name in head if name not in reshaped]
+    if may_be_new:
+        _LOST[model] = _Lost(place, tuple(head))
+        block.loaded.add(model)
         head = []
-    if not (head or inside):
+    unfilled = [name for name in (*head, *inside) if not _is_of_adapter(model, name, adapter_info["missing_keys"])]
+    if not unfilled:
         return
     if sys.modules.get(_PEFT_LOADS) and _is_called_from(_PEFT_LOADS):
-        block.pending.append(_Pending(weakref.ref(model), reference, (*head, *inside), is_fresh=False))
-    elif unfilled := [name for name in (*head, *inside) if not _is_of_adapter(model, name)]:
-        raise _not_loaded(model, reference, unfilled)
+        _PATCHES.judge_peft()
+        _LOST[model] = _Lost(place, tuple(unfilled))
+        return
+    raise _not_loaded(model, place, unfilled, saved)
 
 
-def _split_by_path(model: nn.Module, head: list[str], inside: list[str]) -> tuple[list[str], list[str]]:
+def _saved_config(reference: str) -> dict[str, Any]:
+    """Reads the configuration in the folder of the weights, in whose place the load may have got another."""
+    from transformers import PreTrainedConfig
+
+    try:
+        found, _ = PreTrainedConfig.get_config_dict(reference, local_files_only=True)
+    except (OSError, ValueError):
+        return {}
+    return dict(found)
+
+
+def _class_count(config: Mapping[str, Any]) -> int:
+    """Gives the number of classes that a configuration stands for; Transformers' own default is two."""
+    return config.get("num_labels") or len(config.get("id2label") or "12")
+
+
+def _is_base_class(model: nn.Module) -> bool:
+    """True if a class of Transformers has no head."""
+    from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
+
+    names = MODEL_MAPPING_NAMES.values()
+    return type(model).__name__ in {kind for one in names for kind in (one if isinstance(one, tuple) else (one,))}
+
+
+def _split_by_path(model: Any, head: list[str], inside: list[str]) -> tuple[list[str], list[str]]:
     """Splits lost parameters by a trace into those of the head and those before it; leaves out what no score reads."""
     from headscope.slices.inspect.run import inspect
 
@@ -256,24 +352,31 @@ def _split_by_path(model: nn.Module, head: list[str], inside: list[str]) -> tupl
         reason = "headscope could not determine the head path"
     if traced is None:
         if not head:  # otherwise it is an error already
-            text = f"headscope.strict can't tell whether the scores depend on {few_of(inside)}: {reason}"
-            warnings.warn(text, LoadNotJudged, stacklevel=6)
+            _warn_unjudged(inside, reason)
         return head, []
-    own = {item.name for item in traced.tensors}
     unread = {*traced.not_live}
-    return [*head, *(name for name in inside if name in own - unread)], [
-        name for name in inside if name not in own | unread
-    ]
+    own = {item.name for item in traced.tensors} - unread
+    lost = [*head, *inside]
+    # The trace gives a model texts, so that it doesn't say what images or sounds would need.
+    if len(getattr(model.config, "sub_configs", ())) > 1 and (beside := [name for name in lost if name in unread]):
+        _warn_unjudged(beside, "the model takes several kinds of input")
+    return [name for name in lost if name in own], [name for name in lost if name not in own | unread]
 
 
-def _judge_adapter(pending: _Pending, allow: tuple[str, ...]) -> None:
+def _warn_unjudged(names: list[str], reason: str) -> None:
+    text = f"headscope.strict can't tell whether the scores depend on {few_of(names)}: {reason}"
+    warnings.warn(text, LoadNotJudged, stacklevel=6)
+
+
+def _judge_adapter(model: nn.Module, allow: tuple[str, ...], *, is_loaded: bool) -> None:
     """Raises HeadNotLoaded for a base model to whose head the adapter, which is loaded by now, gave nothing."""
-    model = pending.model()
-    if model is None or (pending.is_fresh and not _has_adapter_for_inference(model)):
+    pending = _LOST.get(model) if is_loaded else None
+    if pending is None:
         return
-    lost = [name for name in pending.lost if not (_is_of_adapter(model, name) or _is_allowed(name, allow))]
+    del _LOST[model]
+    lost = [name for name in pending.names if not (_is_of_adapter(model, name, ()) or _is_allowed(name, allow))]
     if lost:
-        raise _not_loaded(model, pending.reference, lost, "neither the base model nor the adapter gives")
+        raise _not_loaded(model, pending.reference, lost, {}, "neither the base model nor the adapter gives")
 
 
 def _judge_in_memory(model: nn.Module, allow: tuple[str, ...]) -> None:
@@ -282,23 +385,29 @@ def _judge_in_memory(model: nn.Module, allow: tuple[str, ...]) -> None:
     report: Report = inspect(model)
     missing = find_missing(report)
     lost = [name for name in (*missing.head, *missing.elsewhere) if not _is_allowed(name, allow)]
-    if lost:
-        raise _not_loaded(model, report.checkpoint.reference, lost)
-    gaps = [gap for gap in report.not_determined if gap.topic in ("checkpoint", "head path")]
+    by_adapter = [name for name in lost if ".modules_to_save." in name]
+    if lost != by_adapter:
+        raise _not_loaded(model, report.checkpoint.reference, lost, {})
+    gaps = [gap.reason for gap in report.not_determined if gap.topic in ("checkpoint", "head path")]
+    gaps += ["an adapter may have given the head, which nothing in memory tells"] if by_adapter else []
+    gaps += [] if report.is_compared else ["no checkpoint is known for it"]
     if gaps:
-        warnings.warn(f"headscope.strict can't judge the model: {gaps[0].reason}", LoadNotJudged, stacklevel=3)
+        warnings.warn(f"headscope.strict can't judge the model: {gaps[0]}", LoadNotJudged, stacklevel=3)
 
 
 def _is_allowed(name: str, allow: tuple[str, ...]) -> bool:
     return any(name == one or name.startswith(f"{one}.") or fnmatchcase(name, one) for one in allow)
 
 
-def _is_called_from(module: str) -> bool:
-    """True if a function of that module is waiting for the running code."""
-    frame = sys._getframe()
-    while frame is not None and frame.f_globals.get("__name__") != module:
+def _is_called_from(module: str, but: str = "") -> bool:
+    """True if a function of that module, or of a package that ends in a dot, waits for the running code."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__", ""))
+        if name != but and (name.startswith(module) if module.endswith(".") else name == module):
+            return True
         frame = frame.f_back  # type: ignore[assignment]
-    return frame is not None
+    return False
 
 
 def _has_adapter_for_inference(model: Any) -> bool:
@@ -307,22 +416,26 @@ def _has_adapter_for_inference(model: Any) -> bool:
     return any(getattr(config, "inference_mode", False) for config in configs.values())
 
 
-def _is_of_adapter(model: nn.Module, name: str) -> bool:
-    """True if PEFT has put the adapter's own copy in the place of the parameter (`modules_to_save`)."""
+def _is_of_adapter(model: nn.Module, name: str, missing: Iterable[str]) -> bool:
+    """True if the adapter's own copy is in the place of the parameter (`modules_to_save`), and isn't itself missing."""
     module: Any = model
+    path: list[str] = []
     for part in name.split(".")[:-1]:
+        path.append(part)
         module = getattr(module, part, None)
         if module is None or hasattr(module, "modules_to_save"):
             break
-    return hasattr(module, "modules_to_save")
+    copies = f"{'.'.join(path)}.modules_to_save."
+    return hasattr(module, "modules_to_save") and not any(key.startswith(copies) for key in missing)
 
 
-def _not_loaded(model: nn.Module, reference: str, lost: list[str], says: str = "") -> HeadNotLoaded:
+def _not_loaded(
+    model: nn.Module, reference: str, lost: list[str], saved: Mapping[str, Any], says: str = ""
+) -> HeadNotLoaded:
     name = type(model).__name__
     says = says or f"{reference or 'the checkpoint'} doesn't give"
     modules = sorted({one.rpartition(".")[0] or one for one in lost})
-    saved = name in (getattr(getattr(model, "config", None), "architectures", None) or ())
-    hint = "use the save that holds them" if saved else "train the head first"
+    hint = "use the save that holds them" if name in (saved.get("architectures") or ()) else "train the head first"
     return HeadNotLoaded(
         f"{says} {few_of(lost)} of {name}: random at every load",
         f"{hint}; if they are meant to be new: headscope.strict(allow={modules[:4]!r}); `headscope explain HS102`",

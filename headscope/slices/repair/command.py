@@ -14,7 +14,10 @@ from headscope.slices.repair.options import RepairOptions
 
 
 def repair_command(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="The folder of a checkpoint.", show_default=False)],
+    model: Annotated[
+        str,
+        typer.Argument(metavar="MODEL", help="The folder of a checkpoint, or one file of weights.", show_default=False),
+    ],
     output: Annotated[Path, NewFolder],
     options: RepairOptions,
     json: JsonAlone = False,

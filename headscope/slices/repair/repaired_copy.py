@@ -29,6 +29,7 @@ from headscope.core.checkpoints.states.peft_keys import MergePeft
 from headscope.core.facts.counting import few_of
 from headscope.core.facts.environment import tool_version
 from headscope.core.facts.report import find_missing
+from headscope.core.facts.stored.checkpoint import WEIGHT_SUFFIXES
 from headscope.core.source.reading.without_config import WriteConfig
 from headscope.errors import Malformed, Unsupported, UsageError
 from headscope.slices.repair.facts import RepairProof, RepairReport
@@ -60,7 +61,8 @@ if TYPE_CHECKING:
     from headscope.core.source.request import Progress, Request
 
 REPAIR_RECORD = "headscope-repair.json"
-_SETTINGS = {".json", ".txt", ".model", ".jinja"}
+_SETTINGS = {".json", ".txt", ".model", ".jinja", ".spm", ".tiktoken", ".codes", ".vocab", ".py"}
+"""Endings of what is taken along: configurations, tokenizers, templates, code."""
 _MOST_STEPS = 5
 """A Trainer's output, a file of a training run without a configuration, the keys of an adapter, those of a wrapper."""
 
@@ -75,19 +77,25 @@ def repair_checkpoint(request: Request, output: Path, wish: RepairWish, tell: Pr
     source = Path(request.reference)
     if source.is_dir():
         return _repair_folder(request, output, wish, tell)
-    if not source.is_file():
-        raise UsageError(f"{request.reference} is not on this machine", "give a folder or a file of weights")
+    if not source.is_file() or source.suffix not in WEIGHT_SUFFIXES:
+        found = "is not a file of weights" if source.exists() else "is not on this machine"
+        raise UsageError(f"{request.reference} {found}", f"give a folder, or a file ({', '.join(WEIGHT_SUFFIXES)})")
+    if any(source.name in file.read_text("utf-8", "replace") for file in source.parent.glob("*.index.json")):
+        raise UsageError(f"{request.reference} is one shard of several", f"give the folder: {source.parent}")
     check_target(output, source.parent, *([Path(wish.config)] if wish.config else ()))
+    beside = [file for file in source.parent.iterdir() if file.is_file() and file.suffix not in WEIGHT_SUFFIXES]
+    taken = [file for file in beside if file.suffix in _SETTINGS]
     with TemporaryDirectory(prefix="headscope-") as folder:
-        for file in (source, *(item for item in source.parent.iterdir() if item.suffix in _SETTINGS)):
+        for file in (source, *taken):
             (Path(folder) / file.name).symlink_to(file.absolute())
-        report = _repair_folder(
-            replace(request, location=replace(request.location, reference=folder)), output, wish, tell
-        )
-    return replace(report, source=request.reference)
+        location = replace(request.location, reference=folder)
+        report = _repair_folder(replace(request, location=location), output, wish, tell, shown=request.reference)
+    left = sorted(file.name for file in {*beside} - {*taken})
+    return replace(report, left_out=(*report.left_out, *left))
 
 
-def _repair_folder(request: Request, output: Path, wish: RepairWish, tell: Progress) -> RepairReport:
+def _repair_folder(request: Request, output: Path, wish: RepairWish, tell: Progress, shown: str = "") -> RepairReport:
+    """Repairs the checkpoint in a folder, which a report calls `shown`."""
     source = Path(request.reference)
     check_target(output, source, *([Path(wish.config)] if wish.config else ()))
     before = file_states(source)
@@ -96,15 +104,15 @@ def _repair_folder(request: Request, output: Path, wish: RepairWish, tell: Progr
     reason = reason_against(step, wish, set())
     if not step.states and step.report is not None and not step.report.weights.loaded:
         raise Unsupported(
-            f"{request.reference} holds no weights that {step.report.model.class_name} loads, and none that headscope "
-            "knows how to repair",
+            f"{shown or request.reference} holds no weights that {step.report.model.class_name} loads, and none that "
+            "headscope knows how to repair",
             "give the folder that holds the weights; `headscope inspect` shows what was found",
         )
     if not reason:
         check_given(step, wish)
         check_taken(wish, taken_options(step, wish) | later_options(step, wish))
     _check_nothing_is_lost(step)
-    report = _build_report(request, output, step, wish, reason)
+    report = replace(_build_report(request, output, step, wish, reason), source=shown or request.reference)
     if wish.dry_run or not step.states or reason:
         return report
     with staged(output) as work:

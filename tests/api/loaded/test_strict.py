@@ -1,10 +1,13 @@
 """`strict`: what it stops is what the loader itself says was missing, and Transformers is as it was afterwards."""
 
+import asyncio
+import copy
 import threading
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import peft
 import pytest
@@ -254,3 +257,158 @@ def test_a_load_that_cannot_be_judged_says_so(saved: Path, tmp_path: Path, monke
 
 def test_nothing_is_replaced_while_no_block_is_open() -> None:
     assert strict_loads._PATCHES._open == [] == strict_loads._PATCHES._replaced
+
+
+def without(folder: Path, *parts: str, name: str = "model.safetensors") -> Path:
+    """The folder after its weights have lost the tensors whose names hold one of the parts."""
+    state = load_file(folder / name)
+    kept = {key: value for key, value in state.items() if not any(part in key for part in parts)}
+    assert len(kept) < len(state)
+    save_file(kept, folder / name, metadata={"format": "pt"})
+    return folder
+
+
+SIZES = {"hidden_size": 32, "intermediate_size": 37, "num_hidden_layers": 2, "num_attention_heads": 2}
+
+
+def test_a_class_whose_base_model_has_no_prefix_is_judged(tmp_path: Path) -> None:
+    vision, text = {**SIZES, "image_size": 32, "patch_size": 16}, {**SIZES, "vocab_size": 99}
+    config = transformers.CLIPConfig(text_config=text, vision_config=vision, projection_dim=16)
+    transformers.CLIPModel(config).save_pretrained(tmp_path / "clip")
+    lost = lost_in(lambda: transformers.AutoModelForImageClassification.from_pretrained(tmp_path / "clip"))
+    assert lost == CLASSIFIER
+
+    class Own(transformers.BertPreTrainedModel):
+        base_model_prefix = ""
+
+        def __init__(self, config: Any) -> None:
+            super().__init__(config)
+            self.encoder, self.score = transformers.BertModel(config), torch.nn.Linear(32, 2)
+            self.post_init()
+
+    Own(transformers.BertConfig(**SIZES, vocab_size=99)).save_pretrained(tmp_path / "own")
+    assert lost_in(lambda: Own.from_pretrained(tmp_path / "own")) == set()
+    with pytest.warns(LoadNotJudged):  # it has no forward, so nothing tells what the scores depend on
+        assert lost_in(lambda: Own.from_pretrained(without(tmp_path / "own", "score"))) == set()
+
+
+def test_a_file_of_an_adapter_that_lost_the_head_is_stopped(saved: Path, tmp_path: Path) -> None:
+    folder = without(adapter(saved, tmp_path, task_type="SEQ_CLS"), "classifier", name="adapter_model.safetensors")
+    assert lost_in(lambda: Auto.from_pretrained(folder)) == CLASSIFIER
+
+
+def test_an_adapter_is_judged_when_it_is_loaded(saved: Path, tmp_path: Path) -> None:
+    whole, bare = adapter(saved, tmp_path / "whole", task_type="SEQ_CLS"), adapter(saved, tmp_path / "bare")
+    auto = peft.AutoPeftModelForSequenceClassification
+    assert lost_in(lambda: auto.from_pretrained(whole).merge_and_unload()) == set()
+
+    def base() -> Any:
+        return Auto.from_pretrained(saved / "base", num_labels=2)
+
+    assert lost_in(lambda: peft.PeftModel.from_pretrained(base(), bare).merge_and_unload()) == CLASSIFIER
+
+    def nested() -> None:
+        with headscope.strict():
+            model = base()
+        peft.PeftModel.from_pretrained(model, bare)
+
+    assert lost_in(nested) == CLASSIFIER
+
+
+def test_the_body_of_a_coroutine_and_of_a_generator_is_judged(saved: Path) -> None:
+    @headscope.strict()
+    async def serve() -> Any:
+        return Auto.from_pretrained(saved / "base")
+
+    @headscope.strict()
+    def each() -> Iterator[Any]:
+        yield 1
+        yield Auto.from_pretrained(saved / "base")
+
+    with pytest.raises(HeadNotLoaded):
+        asyncio.run(serve())
+    with pytest.raises(HeadNotLoaded):
+        list(each())
+
+
+def test_another_size_of_the_base_model_is_not_forgiven(saved: Path) -> None:
+    options = {"num_labels": 2, "vocab_size": 200, "ignore_mismatched_sizes": True}
+    assert "bert.embeddings.word_embeddings.weight" in lost_in(lambda: Auto.from_pretrained(saved / "whole", **options))
+
+
+@pytest.mark.parametrize("change", ["before the block", "copied", "by hand", "made"])
+def test_another_number_of_classes_than_the_checkpoint_s_asks_for_a_new_head(change: str, saved: Path) -> None:
+    config = transformers.AutoConfig.from_pretrained(saved / "base", num_labels=3)
+    if change == "copied":
+        config = copy.deepcopy(config)
+    elif change == "by hand":
+        config = transformers.AutoConfig.from_pretrained(saved / "base")
+        config.num_labels = 1
+    elif change == "made":
+        config = FAMILIES["bert"].build_config(num_labels=3)
+    assert lost_in(lambda: Auto.from_pretrained(saved / "base", config=config)) == set()
+
+
+def test_the_configuration_beside_the_weights_says_that_a_classifier_was_saved(saved: Path) -> None:
+    config = transformers.AutoConfig.from_pretrained(saved / "base", num_labels=3)
+    assert lost_in(lambda: Auto.from_pretrained(saved / "lost", config=config)) == CLASSIFIER
+
+
+def test_loads_of_headscope_itself_are_not_judged(saved: Path) -> None:
+    model = Auto.from_pretrained(saved / "base")
+    with headscope.strict():
+        assert headscope.inspect(saved / "base", num_labels=3, offline=True).head is not None
+        with pytest.raises(HeadNotLoaded):
+            headscope.strict(model)
+
+
+def test_a_head_that_only_the_loss_reads_may_be_new(tmp_path: Path) -> None:
+    config = transformers.BeitConfig(
+        **{**SIZES, "num_hidden_layers": 4}, image_size=32, patch_size=16, out_indices=[1, 2, 3, 4], num_labels=3
+    )
+    transformers.BeitForSemanticSegmentation(config).save_pretrained(tmp_path)
+    without(tmp_path, "auxiliary_head")
+    lost = lost_in(lambda: transformers.BeitForSemanticSegmentation.from_pretrained(tmp_path))
+    assert lost == set() or all("auxiliary_head" in name for name in lost)  # as long as it isn't traced
+
+
+def test_a_method_that_was_bound_before_the_block_is_judged(saved: Path) -> None:
+    load = transformers.BertForSequenceClassification.from_pretrained
+    assert lost_in(lambda: load(saved / "base")) == CLASSIFIER
+    assert lost_in(lambda: load(saved / "whole")) == set()
+
+
+def test_what_somebody_else_has_replaced_gives_a_warning_and_no_crash(saved: Path) -> None:
+    old = vars(transformers.PreTrainedModel)["from_pretrained"]
+
+    def load(cls: type, *args: Any, output_loading_info: bool = False, **kwargs: Any) -> Any:
+        return old.__func__(cls, *args, **kwargs)
+
+    with mock.patch.object(transformers.PreTrainedModel, "from_pretrained", classmethod(load)):
+        assert lost_in(lambda: Auto.from_pretrained(saved / "base")) == CLASSIFIER
+        assert lost_in(lambda: Auto.from_pretrained(saved / "whole")) == set()
+    replaced = mock.patch.object(transformers.PreTrainedModel, "from_pretrained")
+    with replaced, pytest.warns(LoadNotJudged), headscope.strict():
+        pass
+
+
+def test_one_object_in_two_threads(saved: Path) -> None:
+    guard, inside, leave = headscope.strict(), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with guard:
+            inside.set()
+            leave.wait(60)
+
+    with guard:
+        thread = threading.Thread(target=hold)
+        thread.start()
+        inside.wait(60)
+    Auto.from_pretrained(saved / "base")
+    leave.set()
+    thread.join(60)
+
+
+def test_a_model_that_was_never_loaded_cannot_be_judged() -> None:
+    with pytest.warns(LoadNotJudged):
+        headscope.strict(FAMILIES["bert"].build(FAMILIES["bert"].classifier))

@@ -5,14 +5,17 @@ import json
 import re
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForSequenceClassification, BertConfig
 
 import headscope
+from headscope.checks.rules.cures import token_id_code
 from headscope.facts import Finding
 from headscope.shell import main
 from tests.checks.tokens.tokenized import save, tokenizer
@@ -98,6 +101,57 @@ def test_the_command_of_a_finding_names_the_classes(tmp_path: Path) -> None:
     words = shlex.split(command.replace("-o DIR", f"-o {written}"))
     assert main(words) == 0
     assert faults(written, "HS202") == []
+
+
+@pytest.mark.parametrize("label2id", [{"no": 0, "maybe": 2, "yes": 1}, {"no": "0", "maybe": "1"}])
+def test_the_command_names_the_classes_as_id2label_does(label2id: dict[str, Any], tmp_path: Path) -> None:
+    folder = save(tmp_path / "model", "bert", tokenizer("bert"), num_labels=2)
+    file = folder / "config.json"
+    names = {"0": "no", "1": "maybe"}
+    file.write_text(json.dumps({**json.loads(file.read_text()), "id2label": names, "label2id": label2id}))
+    (finding,) = faults(folder, "HS203")
+    if finding.code:  # ids that are texts
+        exec(finding.code, {})
+        assert json.loads(file.read_text())["label2id"] == {"no": 0, "maybe": 1}
+        assert faults(folder, "HS203") == []
+        return
+    (command,) = re.findall(r"`headscope ([^`]*)`", finding.remedy)
+    assert "--labels no,maybe" in command
+    assert main(shlex.split(command.replace("-o DIR", f"-o {tmp_path / 'named'}"))) == 0
+    assert faults(tmp_path / "named", "HS203") == []
+
+
+def test_no_token_is_set_for_which_the_embeddings_have_no_row(tmp_path: Path) -> None:
+    folder = save(tmp_path / "model", "gpt2", tokenizer("gpt2"), pad_token_id=None)
+    (finding,) = faults(folder, "HS301")
+    assert "'pad_token_id'] = " in finding.code
+    subject: Any = SimpleNamespace(built=SimpleNamespace(embedding_rows=50, vocab_size=99), folder=str(folder))
+    assert token_id_code(subject, "pad_token_id", 50) == ""
+    assert token_id_code(subject, "pad_token_id", 49)
+
+
+def test_a_linked_file_is_replaced_and_its_target_stays(tmp_path: Path) -> None:
+    kept = save(tmp_path / "kept", "bert", tokenizer("bert", "left"))
+    folder = tmp_path / "linked"
+    folder.mkdir()
+    for file in kept.iterdir():
+        (folder / file.name).symlink_to(file)
+    before = (kept / "tokenizer_config.json").read_bytes()
+    (finding,) = faults(folder, "HS303")
+    exec(finding.code, {})
+    assert faults(folder, "HS303") == []
+    assert (kept / "tokenizer_config.json").read_bytes() == before
+
+
+def test_a_tensor_is_renamed_in_a_checkpoint_of_that_class_alone(tmp_path: Path) -> None:
+    folder = save(tmp_path / "model", "bert", tokenizer("bert"))
+    file = folder / "model.safetensors"
+    state = load_file(file)
+    for name in ("weight", "bias"):
+        state[f"old_head.{name}"] = torch.zeros(5, *state[f"classifier.{name}"].shape[1:])
+    save_file(state, file, metadata={"format": "pt"})
+    found = headscope.check(str(folder), "inference", select="HS106", num_labels=5, offline=True).findings
+    assert [item.code for item in found] in ([], [""])
 
 
 def test_a_dry_run_needs_no_place(tmp_path: Path) -> None:

@@ -132,7 +132,8 @@ def _names_by_row(subject: Subject) -> tuple[str, ...]:
     if _faults_of_ids(subject.config) or len(subject.config.id2label) != subject.report.model.num_labels:
         return ()
     names = tuple(name for _, name in sorted(subject.config.id2label, key=lambda entry: int(entry[0])))
-    return names if all(name and "," not in name for name in names) else ()  # a comma would be two names
+    # A comma would make two names of one, and spaces around a name would be lost.
+    return names if all(name and "," not in name and name == name.strip() for name in names) else ()
 
 
 @rule("HS203", "label-maps", "The label maps contradict each other", finds="W|EW")
@@ -151,7 +152,7 @@ def label_maps(this: Rule, subject: Subject) -> Findings:
             f"In {_config_name(subject)} label2id gives {few_of(subject.config.ids_as_text)} a text as id, where "
             "training code needs a number.",
             "Write the ids in label2id as numbers.",
-            code=_inverse_code(subject),
+            code=_numbers_code(subject),
         )
     faults = faults_of_label_maps(subject.config)
     if faults and subject.report.model.task not in WITHOUT_CLASSES:
@@ -160,15 +161,13 @@ def label_maps(this: Rule, subject: Subject) -> Findings:
             severity_at(subject, training=Severity.WARNING, inference=Severity.ERROR),
             f"In {_config_name(subject)} {'; '.join(faults)}.",
             f"{LABEL_MAPS_REMEDY}{', or ' if naming else ''}{naming}.",
-            code=_inverse_code(subject),
         )
 
 
-def _inverse_code(subject: Subject) -> str:
-    """Gives code that writes label2id as the inverse of id2label; "" where that has gaps or names twice."""
-    if _faults_of_ids(subject.config):
-        return ""
-    return config_code(subject, label2id={name: int(key) for key, name in subject.config.id2label})
+def _numbers_code(subject: Subject) -> str:
+    """Gives code that writes the ids in label2id as numbers; "" where one is none."""
+    ids = {name: _number_of(str(value)) for name, value in subject.config.label2id}
+    return "" if None in ids.values() else config_code(subject, label2id=ids)
 
 
 LABEL_MAPS_REMEDY = "Write label2id as the inverse of id2label, and id2label as {0: ..., 1: ...} without gaps"
@@ -237,7 +236,6 @@ def problem_type(this: Rule, subject: Subject) -> Findings:
             f"problem_type is regression, and there are {model.num_labels} named classes: the loss is MSELoss over all "
             "of them.",
             "Set problem_type to single_label_classification if the names are classes.",
-            code=config_code(subject, problem_type="single_label_classification"),
         )
     is_open = model.loss == Loss.NOT_DETERMINED and model.task not in WITHOUT_CLASSES
     if is_open and model.num_labels > 1 and subject.profile is Profile.TRAINING:
@@ -290,8 +288,12 @@ def one_label(this: Rule, subject: Subject) -> Findings:
         f"num_labels is 1{' and problem_type is not set' if chooses else ''}: the loss is MSELoss, and softmax over "
         "the one score is always 1.",
         "For a yes-or-no question use num_labels=2"
-        + ("; for a number, or a reward, set problem_type to regression." if chooses else "."),
-        code=config_code(subject, problem_type="regression") if chooses else "",
+        + (
+            "; for a number, or a reward, set problem_type to regression (then no pipeline applies a sigmoid)."
+            * chooses
+        )
+        + ("." if not chooses else ""),
+        code=config_code(subject, problem_type="regression") if chooses and subject.profile is Profile.TRAINING else "",
     )
 
 
@@ -308,6 +310,7 @@ def problem_type_unread(this: Rule, subject: Subject) -> Findings:
             severity_at(subject, training=Severity.WARNING, inference=Severity.NOTE),
             f"problem_type is {configured!r}, but the forward of {model.class_name} does not read it: the loss is "
             f"{model.loss}.",
-            "Compute the loss from the scores in the training code, or remove problem_type.",
-            code=config_code(subject, problem_type=None),
+            "Compute the loss from the scores in the training code, or remove problem_type: pipelines read it, and "
+            "apply the function of the loss without it.",
+            code=config_code(subject, problem_type=None) if subject.profile is Profile.TRAINING else "",
         )

@@ -178,7 +178,7 @@ class LiveModel:
         if self.unwrapped.is_sharded:
             from headscope.core.source.health.judging import not_determined
 
-            return not_determined("", "the parameters are sharded: no process holds their whole numbers")
+            return not_determined("", "the parameters are sharded: no process holds all their values")
         weight = classifier_weight(self.report.head) if self.report.head else None
         return health_of_module(self.unwrapped.module, self.report, _spread_of_fresh_classifier(self, weight))
 
