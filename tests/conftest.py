@@ -178,6 +178,18 @@ def warm_children(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.Temp
 
 
 @pytest.fixture
+def runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runs of `check` are in this process: each of their own imports PyTorch again."""
+    from headscope.checks.trial_process import TrialProcess
+    from headscope.shared.trial import opening
+
+    monkeypatch.setattr(TrialProcess, "begin", lambda self: None)
+    monkeypatch.setattr(
+        TrialProcess, "_run_in_worker", lambda self, checkpoint: opening.run_checkpoint(checkpoint.request, "cpu")
+    )
+
+
+@pytest.fixture
 def same_as_golden(request: pytest.FixtureRequest) -> Callable[[Path, str], bool]:
     """Compares text with a golden file, or rewrites the file where that was asked for."""
 

@@ -24,16 +24,7 @@ CASES = (*runs.broken(), *runs.healthy())
 _EVERY = 12
 
 
-@pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs in this process."""
-    monkeypatch.setattr(TrialProcess, "begin", lambda self: None)
-    monkeypatch.setattr(
-        TrialProcess, "_run_in_worker", lambda self, checkpoint: opening.run_checkpoint(checkpoint.request, "cpu")
-    )
-
-
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("runs_here")
 @pytest.mark.parametrize("case", sampled(CASES, _EVERY), ids=lambda case: case.name)  # type: ignore[type-var]
 def test_green_means_that_the_model_answers(case: runs.RunCase, tmp_path: Path) -> None:
     found = runs.run_case(case, tmp_path / "model")
@@ -50,7 +41,7 @@ def made(folder: Path, name: str = "Bert english float32") -> Path:
     return next(case for case in CASES if case.name == name).write(folder)
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("runs_here")
 def test_the_json_says_what_was_run_and_seen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = made(tmp_path / "model")
     main(["check", str(folder), "--for", "inference", "--run", "--json"])
@@ -63,7 +54,7 @@ def test_the_json_says_what_was_run_and_seen(tmp_path: Path, capsys: pytest.Capt
     assert seen["batch_difference"] <= seen["batch_bound"] and seen["fails_at_length"] is None
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("runs_here")
 def test_the_headline_says_whether_the_model_ran(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,7 +120,7 @@ def test_a_real_process_runs_the_model_and_the_cache_keeps_it(tmp_path: Path, mo
     assert headscope.check(folder, "inference", run=True, cache=True).trial == first.trial
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("runs_here")
 def test_a_scan_runs_local_folders_on_request(tmp_path: Path) -> None:
     folder = made(tmp_path / "model", "is_decoder Bert")
     (plain,) = headscope.scan([str(folder)], workers=0, profile="inference")
@@ -156,7 +147,7 @@ def test_a_model_in_memory_is_called_and_left_as_it_was(monkeypatch: pytest.Monk
     assert "HS526" in {item.id for item in found.findings}
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("runs_here")
 @pytest.mark.parametrize("family", ["Bart", "MBart", "T5"])
 def test_padding_that_is_the_end_of_a_text_fails_in_a_batch(family: str, tmp_path: Path) -> None:
     import transformers
@@ -176,7 +167,7 @@ def test_padding_that_is_the_end_of_a_text_fails_in_a_batch(family: str, tmp_pat
     assert found["HS521"].remedy == "Give the tokenizer a separate pad token."
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("runs_here")
 @pytest.mark.parametrize(("family", "verdict"), [("ViT", "failed"), ("ResNet", "passed")])
 def test_a_processor_that_keeps_the_shape_is_tried_with_several(family: str, verdict: str, tmp_path: Path) -> None:
     case = next(case for case in CASES if case.name == f"no crop {family}")
@@ -186,7 +177,7 @@ def test_a_processor_that_keeps_the_shape_is_tried_with_several(family: str, ver
     assert ("7 of 8 images raise" in found.message) == (family == "ViT") and "do_center_crop" in found.remedy
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("runs_here")
 @pytest.mark.parametrize(
     ("changes", "spread"),
     [
@@ -220,7 +211,7 @@ def test_a_processor_that_leaves_nothing_of_an_image_is_named(
     assert result.trial.image_spread == pytest.approx(spread, rel=0.05) if spread else result.trial.image_spread > 0.5
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("runs_here")
 def test_a_model_that_no_trace_can_follow_is_run(tmp_path: Path) -> None:
     folder = runs.RunCase("t5", "T5").write(tmp_path)  # its configuration names no token to start with
     found = headscope.check(folder, "inference", run=True)
