@@ -151,3 +151,10 @@ def test_a_wrong_document_is_refused() -> None:
     document = inspect_document(bert()) | {"schema_version": "9"}
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.Draft202012Validator(build_schema()).validate(document)
+
+
+def test_parts_of_a_report_show_themselves_in_a_line() -> None:
+    report = REPORTS["roberta"]()
+    assert repr(report.weights) == "<weights: 197 loaded, 4 new, 5 unused, 24 renamed>"
+    assert repr(report.head.pooling) == "<pooling: first_token: <s>>"
+    assert all(len(repr(make().weights)) < 100 for make in REPORTS.values())

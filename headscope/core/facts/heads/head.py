@@ -100,6 +100,10 @@ class Pooling:
     parts: tuple[PoolingPart, ...] = ()
     """The same as typed values: one entry for each thing that the head reads."""
 
+    def __repr__(self) -> str:
+        """Shows the kind and what is read: `dataclasses.asdict` shows the rule and where it was seen."""
+        return f"<pooling: {self.kind}{': ' if self.tokens else ''}{', '.join(self.tokens)}>"
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class TokenRow:

@@ -177,6 +177,12 @@ class WeightDiff:
     gaps: tuple[Gap, ...] = field(default=(), metadata={"json": None})
     unused_tensors: tuple[TensorHeader, ...] = field(default=(), metadata={"json": None})
 
+    def __repr__(self) -> str:
+        """Shows how many there are of each: `dataclasses.asdict` shows all names."""
+        counts = {name: len(getattr(self, name)) for name in ("new", "mismatched", "unused", "tied", "renamed")}
+        shown = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+        return f"<weights: {self.loaded:,} loaded{', ' if shown else ''}{shown}>"
+
     @property
     def lost(self) -> tuple[str, ...]:
         """Unused tensors that find no place: the model may have computed with them, and they are lost."""
