@@ -155,6 +155,19 @@ def test_a_tensor_is_renamed_in_a_checkpoint_of_that_class_alone(tmp_path: Path)
     assert [item.code for item in found] in ([], [""])
 
 
+def test_names_that_only_label2id_has_are_in_the_command(tmp_path: Path) -> None:
+    folder = save(tmp_path / "model", "bert", tokenizer("bert"), num_labels=2)
+    file = folder / "config.json"
+    settings = {**json.loads(file.read_text()), "label2id": {"yes": 1, "no": 0}}
+    file.write_text(json.dumps({**settings, "id2label": {"0": "LABEL_0", "1": "LABEL_1"}}))
+    (finding,) = faults(folder, "HS203")
+    assert "--labels no,yes`" in finding.remedy
+    settings["label2id"] = {"yes, sure": 1, "no": 0}
+    file.write_text(json.dumps({**settings, "id2label": {"0": "LABEL_0", "1": "LABEL_1"}}))
+    (finding,) = faults(folder, "HS203")
+    assert "--labels A,B`" in finding.remedy
+
+
 def test_a_dry_run_needs_no_place(tmp_path: Path) -> None:
     folder = save(tmp_path / "model", "bert", tokenizer("bert"))
     before = sorted(tmp_path.rglob("*"))

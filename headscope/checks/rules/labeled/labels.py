@@ -1,7 +1,9 @@
 """Rules on the classes: how many, what they are called, and what loss they come to."""
 
+import re
 import shlex
 from collections import Counter
+from collections.abc import Sequence
 from operator import itemgetter
 
 from headscope.checks.facts import Subject
@@ -120,18 +122,24 @@ def _naming_command(subject: Subject) -> str:
     is_whole = report.adapter is None and not report.needs_repair and not report.shows_chain
     if is_live_subject(subject) or not is_whole or missing.head or missing.elsewhere:
         return ""
-    known = () if report.model.labels_are_placeholders else _names_by_row(subject)
+    entries = subject.config.id2label
+    if report.model.labels_are_placeholders:  # training code may have named the classes in the other map alone
+        entries = tuple((str(number), name) for name, number in subject.config.label2id)
+    known = _names_by_row(entries, report.model.num_labels)
     names = shlex.quote(",".join(known)) if known else ",".join("ABCD"[: report.model.num_labels])
     more = "" if known or report.model.num_labels <= 4 else ",..."
     model = shlex.quote(subject.folder) if subject.folder else "MODEL"
     return f"name the classes in the order of their scores: `headscope edit {model} -o DIR --labels {names}{more}`"
 
 
-def _names_by_row(subject: Subject) -> tuple[str, ...]:
-    """Gives a name for each row of the classifier as `--labels` takes them; none unless id2label names all of them."""
-    if _faults_of_ids(subject.config) or len(subject.config.id2label) != subject.report.model.num_labels:
+def _names_by_row(entries: Sequence[tuple[str, str]], rows: int) -> tuple[str, ...]:
+    """Gives a name for each row of the classifier as `--labels` takes them; none unless the ids name all of them."""
+    by_row = {_number_of(key): name for key, name in entries}
+    if by_row.keys() != {*range(rows)} or len({*by_row.values()}) != len(entries):
         return ()
-    names = tuple(name for _, name in sorted(subject.config.id2label, key=lambda entry: int(entry[0])))
+    names = tuple(by_row[row] for row in range(rows))
+    if all(re.fullmatch(r"LABEL_\d+", name) for name in names):
+        return ()
     # A comma would make two names of one, and spaces around a name would be lost.
     return names if all(name and "," not in name and name == name.strip() for name in names) else ()
 
