@@ -28,6 +28,7 @@ _BLOCKS: ContextVar[tuple[_Block, ...]] = ContextVar("strict blocks around the r
 _BASE_INFO: ContextVar[list[Any] | None] = ContextVar("loading infos of the running load", default=None)
 _FRESH_CONFIG: ContextVar[weakref.ref[Any] | None] = ContextVar("last config with a given class count", default=None)
 _FRESH = {"num_labels", "id2label", "label2id"}
+_OF_PLACE = {"subfolder", "revision", "cache_dir", "token", "_commit_hash"}
 _PEFT_LOADS = "peft.auto"
 """The module whose functions load the base model first, without the head that the adapter brings."""
 
@@ -221,7 +222,8 @@ def _judged_load(load: Callable[..., Any]) -> Callable[..., Any]:
         if not infos:  # somebody else's wrapper gives none
             warnings.warn(f"headscope.strict can't judge the load of {reference}", LoadNotJudged, stacklevel=2)
         else:
-            _judge_load(block, model, infos, reference, is_fresh=is_fresh)
+            place = {name: value for name, value in kwargs.items() if name in _OF_PLACE and value is not None}
+            _judge_load(block, model, infos, reference, place, is_fresh=is_fresh)
         return (model, info) if wants_info else model
 
     return from_pretrained
@@ -237,7 +239,7 @@ def _noted_info(finish: Callable[..., Any]) -> Callable[..., Any]:
             noted.append(info)
         elif (block := _PATCHES.block_of_this_load()) is not None:  # a `from_pretrained` that was bound before
             reference = getattr(args[1] if len(args) > 1 else None, "pretrained_model_name_or_path", None)
-            _judge_load(block, args[0], [info.to_dict()], reference, is_fresh=False)
+            _judge_load(block, args[0], [info.to_dict()], reference, {}, is_fresh=False)
         return info
 
     return _finalize_model_loading
@@ -275,10 +277,13 @@ def _says_fresh(given: Mapping[str, Any]) -> bool:
     return not _FRESH.isdisjoint(given) or (config is not None and noted is not None and noted() is config)
 
 
-def _judge_load(block: _Block, model: Any, infos: list[Any], reference: Any, *, is_fresh: bool) -> None:
+def _judge_load(
+    block: _Block, model: Any, infos: list[Any], reference: Any, options: Mapping[str, Any], *, is_fresh: bool
+) -> None:
     """Raises HeadNotLoaded for a model whose scores depend on parameters that the load did not give.
 
-    The infos are that of the weights, and that of an adapter beside them, if there is one.
+    The infos are that of the weights, and that of an adapter beside them, if there is one; the options say where the
+    checkpoint is.
     """
     base_info, adapter_info = infos[0], infos[-1]
     reshaped = {item if isinstance(item, str) else item[0] for item in base_info["mismatched_keys"]}
@@ -287,7 +292,7 @@ def _judge_load(block: _Block, model: Any, infos: list[Any], reference: Any, *, 
     if not lost:
         return
     place = "" if reference is None else str(reference)
-    saved = _saved_config(place)
+    saved = _saved_config(place, options) or model.config.to_dict()
     prefix = "" if getattr(model, "base_model", model) is model else f"{model.base_model_prefix}."
     if not prefix and _is_base_class(model):
         if len(lost) >= len(model.state_dict()):
@@ -316,12 +321,12 @@ def _judge_load(block: _Block, model: Any, infos: list[Any], reference: Any, *, 
     raise _not_loaded(model, place, unfilled, saved)
 
 
-def _saved_config(reference: str) -> dict[str, Any]:
-    """Reads the configuration in the folder of the weights, in whose place the load may have got another."""
+def _saved_config(reference: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Reads the configuration in the folder of the weights, in whose place the load may have got another; {} for none."""
     from transformers import PreTrainedConfig
 
     try:
-        found, _ = PreTrainedConfig.get_config_dict(reference, local_files_only=True)
+        found, _ = PreTrainedConfig.get_config_dict(reference, **{**options, "local_files_only": True})
     except (OSError, ValueError):
         return {}
     return dict(found)

@@ -354,6 +354,17 @@ def test_the_configuration_beside_the_weights_says_that_a_classifier_was_saved(s
     assert lost_in(lambda: Auto.from_pretrained(saved / "lost", config=config)) == CLASSIFIER
 
 
+def test_a_lost_head_is_found_in_a_subfolder_and_where_no_configuration_can_be_read(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    family = FAMILIES["bert"]
+    family.build(family.classifier, num_labels=3).save_pretrained(tmp_path / "part")
+    without(tmp_path / "part", "classifier")
+    assert lost_in(lambda: Auto.from_pretrained(tmp_path, subfolder="part")) == CLASSIFIER
+    monkeypatch.setattr(strict_loads, "_saved_config", lambda *place: {})
+    assert lost_in(lambda: Auto.from_pretrained(tmp_path, subfolder="part")) == CLASSIFIER
+
+
 def test_loads_of_headscope_itself_are_not_judged(saved: Path) -> None:
     model = Auto.from_pretrained(saved / "base")
     with headscope.strict():
