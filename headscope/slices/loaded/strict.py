@@ -322,7 +322,7 @@ def _judge_load(
 
 
 def _saved_config(reference: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Reads the configuration in the folder of the weights, in whose place the load may have got another; {} for none."""
+    """Reads the configuration beside the weights, in whose place the load may have got another; {} for none."""
     from transformers import PreTrainedConfig
 
     try:
