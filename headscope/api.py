@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         VerifiedServer as VerifiedServer,
         verify_served as verify_served,
     )
-    from headscope.slices.loaded.strict import strict as strict
+    from headscope.slices.loaded.strict import StrictLoads as StrictLoads, strict as strict
     from headscope.slices.lookup.explaining import Explained as Explained, explain as explain
     from headscope.slices.lookup.snapshots import Snapshot as Snapshot, snapshot as snapshot
     from headscope.slices.probe.coding import code as code
@@ -58,7 +58,7 @@ if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept every 
         "slices.loaded.save_verification": "verify_save",
         "slices.loaded.server_verification": "verify_served VerifiedServer",
         "slices.loaded.run": "verify Verified",
-        "slices.loaded.strict": "strict",
+        "slices.loaded.strict": "strict StrictLoads",
         "slices.fleet.run": "scan scan_batch",
         "slices.probe.run": "probe Probed",
         "slices.repair.run": "repair RepairedCopy",

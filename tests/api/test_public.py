@@ -75,6 +75,7 @@ def test_it_exports_its_functions_and_the_types_of_their_results() -> None:
         "scan",
         "scan_batch",
         "snapshot",
+        "strict",
         "verify",
         "verify_save",
         "verify_served",

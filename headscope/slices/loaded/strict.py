@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from headscope.core.facts.counting import few_of
 from headscope.core.facts.report import find_missing
 from headscope.errors import HeadNotLoaded, HeadscopeError, LoadNotJudged
+from headscope.shell.options.calls import use_case
 
 if TYPE_CHECKING:
     from torch import nn
@@ -33,6 +34,7 @@ _PEFT_LOADS = "peft.auto"
 """The module whose functions load the base model first, without the head that the adapter brings."""
 
 
+@use_case
 def strict(model: nn.Module | None = None, *, allow: Iterable[str] = ()) -> StrictLoads:
     """Raises an error for a load that doesn't give the head its weights, where Transformers only warns.
 
@@ -339,10 +341,9 @@ def _class_count(config: Mapping[str, Any]) -> int:
 
 def _is_base_class(model: nn.Module) -> bool:
     """True if a class of Transformers has no head."""
-    from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
+    from headscope.core.upstream.transformers import classes_by_type
 
-    names = MODEL_MAPPING_NAMES.values()
-    return type(model).__name__ in {kind for one in names for kind in (one if isinstance(one, tuple) else (one,))}
+    return any(type(model).__name__ in names for names in classes_by_type("MODEL_MAPPING_NAMES").values())
 
 
 def _split_by_path(model: Any, head: list[str], inside: list[str]) -> tuple[list[str], list[str]]:

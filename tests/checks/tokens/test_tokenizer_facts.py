@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -279,7 +280,9 @@ def test_a_model_in_memory_is_held_against_the_tokenizer_it_was_loaded_with(tmp_
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path)
     live = headscope.check(model, "inference", select="HS3")
     assert [item for item in live.findings if item.id == "HS306"] == [
-        item for item in check(tmp_path).findings if item.id == "HS306"
+        replace(item, code="")
+        for item in check(tmp_path).findings
+        if item.id == "HS306"  # nothing in memory to change
     ]
     shutil.rmtree(tmp_path)
 
