@@ -69,16 +69,20 @@ def test_a_seeded_fault_is_found_and_nothing_else(case: Case, tmp_path: Path) ->
     assert [fault for item in result.findings for fault in unusable_advice(item)] == []
     codes = {item.id: item.code for item in result.findings if item.id in case.expected and item.code}
     for identifier, code in codes.items():
-        _run_cure(code, place)
-        after = case.check(place)
+        model = _run_cure(code, place)
+        # An adapter is cured by another load: the model that it gives has no such finding.
+        after = case.check(place) if model is None else headscope.check(model, case.profile)
         assert identifier not in case.found(after)
-        assert {item.id for item in after.findings if item.severity is Severity.ERROR} <= case.found(result)
+        if model is None:  # in memory, what an adapter lacks has another rule
+            assert {item.id for item in after.findings if item.severity is Severity.ERROR} <= case.found(result)
 
 
-def _run_cure(code: str, folder: Path) -> None:
-    """Runs the code of a finding where a user would, in the folder of the checkpoint."""
+def _run_cure(code: str, folder: Path) -> Any:
+    """Runs the code of a finding where a user would, in the folder of the checkpoint; gives the model that it loads."""
+    names: dict[str, Any] = {}
     with contextlib.chdir(folder):
-        exec(code, {})
+        exec(code, names)
+    return names.get("model")
 
 
 def test_a_rule_is_cured_here_or_the_table_says_why_not() -> None:
