@@ -53,7 +53,7 @@ def main(arguments: list[str]) -> int:
             picture = picture_of(report)
             fresh |= {name: svg_text(picture), narrow_name(name): svg_text(picture, NARROW)}
         fresh |= {"social.svg": _social(fresh["bert-base-uncased.svg"])}
-        screens = {"screen.svg": (_COMMAND, api.inspect("roberta-base", num_labels=3, offline=True))}
+        screens = {"screen.svg": (_COMMAND, reports["roberta-base.svg"])}
         with contextlib.chdir(empty):
             _save_adapter(Path("sentiment-lora"))
             screens["lora.svg"] = (_OF_ADAPTER, api.inspect("./sentiment-lora", offline=True))

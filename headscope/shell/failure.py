@@ -29,8 +29,9 @@ class Bug(HeadscopeError):
 def asks_for_json(arguments: Sequence[str]) -> bool:
     """True if `arguments` ask for JSON."""
     # The words are read as they are, because the arguments may be what failed.
-    named = not {"--json", "--format=json", "--format=brief"}.isdisjoint(arguments)
-    return named or not {("--format", "json"), ("--format", "brief")}.isdisjoint(pairwise(arguments))
+    named = {word.removeprefix("--format=") for word in arguments if word.startswith("--format=")}
+    named |= {value for option, value in pairwise(arguments) if option == "--format"}
+    return "--json" in arguments or not named.isdisjoint({"json", "brief"})
 
 
 def asks_for_a_screen(arguments: Sequence[str]) -> bool:

@@ -8,7 +8,7 @@ from headscope.checks.facts import Subject
 def setting_code(subject: Subject, name: str, value: object) -> str:
     """Writes Python code that sets a field of tokenizer_config.json; "" where no folder may be changed."""
     # Not `save_pretrained`: it writes all of the file in the form of the installed version, which others may not read.
-    return _code_of(subject, {"tokenizer_config.json": {name: value}}) if subject.folder else ""
+    return _code_of(subject, {"tokenizer_config.json": {name: value}})
 
 
 def length_code(subject: Subject, length: int) -> str:
@@ -24,7 +24,7 @@ def padding_code(subject: Subject) -> str:
     """
     tokens = {item.role: item for item in subject.tokenizer.tokens} if subject.tokenizer is not None else {}
     found = tokens.get("pad") or tokens.get("eos")
-    if not subject.folder or found is None or found.id is None or not _has_row(subject, found.id):
+    if found is None or found.id is None or not _has_row(subject, found.id):
         return ""
     changes: dict[str, dict[str, object]] = {"config.json": {"pad_token_id": found.id}}
     if "pad" not in tokens:
@@ -34,12 +34,12 @@ def padding_code(subject: Subject) -> str:
 
 def config_code(subject: Subject, **fields: object) -> str:
     """Writes Python code that sets fields of config.json; "" where no folder may be changed."""
-    return _code_of(subject, {"config.json": fields}, part="") if subject.folder else ""
+    return _code_of(subject, {"config.json": fields}, part="")
 
 
 def token_id_code(subject: Subject, field: str, number: int | None) -> str:
     """Writes Python code that sets a token's id in config.json; "" where the id isn't known."""
-    is_usable = subject.folder and number is not None and _has_row(subject, number)
+    is_usable = number is not None and _has_row(subject, number)
     return _code_of(subject, {"config.json": {field: number}}) if is_usable else ""
 
 
@@ -51,7 +51,7 @@ def _has_row(subject: Subject, token_id: int) -> bool:
 
 def unpadded_code(subject: Subject) -> str:
     """Writes Python code that leaves padding out of tokenizer.json, as it is before the first padded batch."""
-    return _code_of(subject, {"tokenizer.json": {"padding": None}}) if subject.folder else ""
+    return _code_of(subject, {"tokenizer.json": {"padding": None}})
 
 
 def renaming_code(subject: Subject, names: dict[str, str]) -> str:
@@ -95,7 +95,12 @@ def _weight_file(subject: Subject, ending: str) -> str:
 
 
 def _code_of(subject: Subject, changes: dict[str, dict[str, object]], part: str = "text_config") -> str:
-    """Writes code for fields by file; those of a configuration are set in its `part`, if it has that part."""
+    """Writes code for fields by file; those of a configuration are set in its `part`, if it has that part.
+
+    "" where no folder may be changed.
+    """
+    if not subject.folder:
+        return ""
     lines = ["import json, pathlib", f"folder = pathlib.Path({subject.folder!r})"]
     for file, fields in changes.items():
         lines += [f"file = folder / {json.dumps(file)}"]

@@ -25,7 +25,7 @@ def head_frozen(this: Rule, subject: Subject) -> Findings:
         live.frozen,
         code=""
         if live.modules_to_save
-        else (f"for name in {list(live.frozen)!r}:\n    model.get_parameter(name).requires_grad_(True)"),
+        else f"for name in {list(live.frozen)!r}:\n    model.get_parameter(name).requires_grad_(True)",
     )
 
 

@@ -180,7 +180,7 @@ def contents_of(
 
 
 def _block_of(tensor: TensorHeader) -> tuple[str, tuple[int, ...]]:
-    """Gives the key with every value left open, and the shape: tensors of repeated blocks have both in common."""
+    """Gives the key with every number left open, and the shape: tensors of repeated blocks have both in common."""
     parts = tensor.key.split(".")
     return ".".join("#" if part.isascii() and part.isdigit() else part for part in parts), tensor.shape
 

@@ -1,4 +1,4 @@
-"""CPython: its limits on parsing, garbage collection and writing, and the faults of a process."""
+"""CPython: its limits on parsing, garbage collection and writing, the faults of a process, and who runs it."""
 
 import ast
 import errno

@@ -76,7 +76,8 @@ def summary_of(report: Report) -> Summary:
 
 def inspect_document(report: Report) -> Document:
     """Builds the document of `inspect`: the report in a few lines, and whole."""
-    return {"summary": to_dict(summary_of(report)), **to_dict(report), "headline": tell_verdict(report).sentence}
+    summary = summary_of(report)
+    return {"summary": to_dict(summary), **to_dict(report), "headline": summary.headline}
 
 
 def inspect_markdown(report: Report) -> str:

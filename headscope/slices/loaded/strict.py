@@ -110,8 +110,8 @@ class StrictLoads(ContextDecorator):
         _BLOCKS.set(tuple(other for other in _BLOCKS.get() if other is not block))
         _PATCHES.remove(block)
         if kind is None:
-            for model in block.loaded:
-                _judge_adapter(model, self.allow, is_loaded=_has_adapter_for_inference(model))
+            for model in filter(_has_adapter_for_inference, block.loaded):
+                _judge_adapter(model, self.allow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,8 +224,8 @@ def _judged_load(load: Callable[..., Any]) -> Callable[..., Any]:
         if not infos:  # somebody else's wrapper gives none
             warnings.warn(f"headscope.strict can't judge the load of {reference}", LoadNotJudged, stacklevel=2)
         else:
-            place = {name: value for name, value in kwargs.items() if name in _OF_PLACE and value is not None}
-            _judge_load(block, model, infos, reference, place, is_fresh=is_fresh)
+            options = {name: value for name, value in kwargs.items() if name in _OF_PLACE and value is not None}
+            _judge_load(block, model, infos, reference, options, is_fresh=is_fresh)
         return (model, info) if wants_info else model
 
     return from_pretrained
@@ -254,7 +254,7 @@ def _judged_adapter(load: Callable[..., Any]) -> Callable[..., Any]:
         found = load(cls, model, *args, **kwargs)
         block = _PATCHES.block_of_this_load()
         if block is not None and not kwargs.get("is_trainable"):
-            _judge_adapter(model, block.allow, is_loaded=True)
+            _judge_adapter(model, block.allow)
         return found
 
     return from_pretrained
@@ -307,7 +307,7 @@ def _judge_load(
     if inside or not may_be_new:
         head, inside = _split_by_path(model, head, inside)
     if is_fresh:  # another number of classes: who ignores that the sizes differ asks for a new head
-        inside += [name for name in head if name in reshaped and name.startswith(prefix or "\n")]
+        inside += [name for name in head if name in reshaped and prefix and name.startswith(prefix)]
         head = [name for name in head if name not in reshaped]
     if may_be_new:
         _LOST[model] = _Lost(place, tuple(head))
@@ -341,9 +341,9 @@ def _class_count(config: Mapping[str, Any]) -> int:
 
 def _is_base_class(model: nn.Module) -> bool:
     """True if a class of Transformers has no head."""
-    from headscope.core.upstream.transformers import classes_by_type
+    from headscope.core.model.classes.catalog import names_in_mapping
 
-    return any(type(model).__name__ in names for names in classes_by_type("MODEL_MAPPING_NAMES").values())
+    return type(model).__name__ in names_in_mapping("MODEL_MAPPING_NAMES")
 
 
 def _split_by_path(model: Any, head: list[str], inside: list[str]) -> tuple[list[str], list[str]]:
@@ -374,12 +374,11 @@ def _warn_unjudged(names: list[str], reason: str) -> None:
     warnings.warn(text, LoadNotJudged, stacklevel=6)
 
 
-def _judge_adapter(model: nn.Module, allow: tuple[str, ...], *, is_loaded: bool) -> None:
+def _judge_adapter(model: nn.Module, allow: tuple[str, ...]) -> None:
     """Raises HeadNotLoaded for a base model to whose head the adapter, which is loaded by now, gave nothing."""
-    pending = _LOST.get(model) if is_loaded else None
+    pending = _LOST.pop(model, None)
     if pending is None:
         return
-    del _LOST[model]
     lost = [name for name in pending.names if not (_is_of_adapter(model, name, ()) or _is_allowed(name, allow))]
     if lost:
         raise _not_loaded(model, pending.reference, lost, {}, "neither the base model nor the adapter gives")

@@ -1,6 +1,5 @@
 """Rules on the classes: how many, what they are called, and what loss they come to."""
 
-import re
 import shlex
 from collections import Counter
 from collections.abc import Sequence
@@ -23,6 +22,7 @@ from headscope.core.facts.built import ConfigFacts
 from headscope.core.facts.counting import counted, few_of
 from headscope.core.facts.heads.tasks import WITHOUT_CLASSES, Loss
 from headscope.core.facts.report import find_missing
+from headscope.core.model.classes.labels import are_placeholders
 from headscope.core.words.plain_words import class_matrix
 
 _LOSS_OF = {
@@ -138,10 +138,9 @@ def _names_by_row(entries: Sequence[tuple[str, str]], rows: int) -> tuple[str, .
     if by_row.keys() != {*range(rows)} or len({*by_row.values()}) != len(entries):
         return ()
     names = tuple(by_row[row] for row in range(rows))
-    if all(re.fullmatch(r"LABEL_\d+", name) for name in names):
-        return ()
     # A comma would make two names of one, and spaces around a name would be lost.
-    return names if all(name and "," not in name and name == name.strip() for name in names) else ()
+    is_usable = all(name and "," not in name and name == name.strip() for name in names)
+    return names if is_usable and not are_placeholders(names) else ()
 
 
 @rule("HS203", "label-maps", "The label maps contradict each other", finds="W|EW")
@@ -297,10 +296,11 @@ def one_label(this: Rule, subject: Subject) -> Findings:
         "the one score is always 1.",
         "For a yes-or-no question use num_labels=2"
         + (
-            "; for a number, or a reward, set problem_type to regression (then no pipeline applies a sigmoid)."
-            * chooses
+            "; for a number, or a reward, set problem_type to regression (then no pipeline applies a sigmoid)"
+            if chooses
+            else ""
         )
-        + ("." if not chooses else ""),
+        + ".",
         code=config_code(subject, problem_type="regression") if chooses and subject.profile is Profile.TRAINING else "",
     )
 

@@ -68,7 +68,7 @@ def all_classes_of_task(task: Task) -> tuple[tuple[str, str], ...]:
 
 def _classes_in_no_mapping(task: Task) -> tuple[tuple[str, str], ...]:
     """Lists the classes whose name says `task` and that no auto class maps, with their model types."""
-    mapped = set().union(*map(_names_in_mapping, _MAPPING_OF_TASK.values()))
+    mapped = set().union(*map(names_in_mapping, _MAPPING_OF_TASK.values()))
     names = [name for name in _exported_names() if name not in mapped and _task_in_name(name) is task]
     classes = [(name, getattr(transformers, name)) for name in names if not name.startswith("Auto")]
     return tuple(
@@ -149,7 +149,7 @@ def classes_of_family(model_type: str) -> tuple[HeadClass, ...]:
 def task_of_class(name: str) -> Task | None:
     """Gives the task a class is mapped to, or the one in its name; None for a class without a classification task."""
     for task, mapping in _MAPPING_OF_TASK.items():
-        if name in _names_in_mapping(mapping):
+        if name in names_in_mapping(mapping):
             return task
     return _task_in_name(name) if is_known_class(name) else None
 
@@ -170,7 +170,7 @@ def other_mappings(model_type: str) -> dict[str, str]:
 
     Classes that continue or fill texts, or that have no head, are left out.
     """
-    known = set().union(*map(_names_in_mapping, (*_MAPPING_OF_TASK.values(), *_HEAD_OF_PRETRAINING)))
+    known = set().union(*map(names_in_mapping, (*_MAPPING_OF_TASK.values(), *_HEAD_OF_PRETRAINING)))
     return {
         names[0]: auto
         for auto, table in auto_tables().items()
@@ -235,5 +235,6 @@ def _first_name_by_type(mapping: str) -> dict[str, str]:
 
 
 @cache
-def _names_in_mapping(mapping: str) -> frozenset[str]:
+def names_in_mapping(mapping: str) -> frozenset[str]:
+    """Collects the classes in one of the auto classes' tables; raises what `classes_by_type` raises."""
     return frozenset(name for names in classes_by_type(mapping).values() for name in names)

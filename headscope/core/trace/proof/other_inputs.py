@@ -250,7 +250,7 @@ def _sizes_of_flips(decides: Callable[[int], Any], near: int, sizes: range) -> l
 def _numbers_of_positions(look: Look) -> Iterator[int]:
     """Yields the numbers that a forward computes positions and masks with outside its base model.
 
-    Also yields values of the head's operations that are larger than any length here and no size: the end of a slice.
+    Also yields numbers of the head's operations that are larger than any length here and no size: the end of a slice.
     """
     longest, own = look.execution.probe.length, {item.index for item in look.head.operations}
     for made in look.execution.graph.operations:
@@ -319,7 +319,7 @@ def _fault_on(
     except Differs as err:
         return str(err)
     except Unsupported as err:
-        if watch is not None:  # a forward may take no values but plain ones
+        if watch is not None:  # a forward may take no numbers but plain ones
             return _fault_on(reading, model, probe, with_numbers=with_numbers, tells_failure=tells_failure)
         return err.message if tells_failure else ""
 

@@ -174,7 +174,7 @@ def _as_written(item: slice, position: int, size: int) -> int:
 
 
 def _known_indices(item: Any) -> list[int] | None:
-    """Returns the values of a tensor or list of indices; None if their values are not known."""
+    """Returns the numbers of a tensor or list of indices; None if their values are not known."""
     if isinstance(item, torch.Tensor):
         return None if item.is_meta else item.flatten().tolist()
     if isinstance(item, list) and all(isinstance(value, int) and not isinstance(value, bool) for value in item):

@@ -114,7 +114,7 @@ def replay_head(
 def unfaithful_reasons(execution: Execution, head: HeadSlice) -> tuple[str, ...]:
     """Says why the recorded head is not what the forward ran: memory written unseen, or other scores than recorded.
 
-    The scores are compared for runs on the CPU in single or double precision, where the head draws no random values.
+    The scores are compared for runs on the CPU in single or double precision, where the head draws no random numbers.
     """
     try:
         needed = needed_operations(execution, head)

@@ -73,14 +73,13 @@ class HeadPath:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         shown = _main_stages(self.head)
         room = options.max_width - GUIDE
-        lines, layout = first_fitting((self._lay_out_lines(shown, layout) for layout in _LAYOUTS), room)
+        laid = ((self._lines_in(layout, shown), layout) for layout in _LAYOUTS)
+        lines, layout = first_fitting(((each, each[0]) for each in laid), room)
         yield self._build_tree(lines, shown, layout)
 
-    def _lay_out_lines(self, shown: list[Stage], layout: _Layout) -> tuple[tuple[list[Text], _Layout], list[Text]]:
-        """Gives the lines in a layout, and the same lines, which have to fit."""
+    def _lines_in(self, layout: _Layout, shown: list[Stage]) -> list[Text]:
         rows = [self._stage_row(stage, layout) for stage in shown]
-        lines = align(rows) if layout.aligned else [line for row in rows for line in align([row])]
-        return (lines, layout), lines
+        return align(rows) if layout.aligned else [line for row in rows for line in align([row])]
 
     def _stage_row(self, stage: Stage, layout: _Layout) -> list[Text]:
         is_pooling = self.is_pooling_known and stage.index == pooling_stage(self.head)

@@ -121,7 +121,7 @@ class Walk:
         return None if at is None else self.graph.nodes[at]
 
     def reads(self, value: str) -> tuple[str, ...]:
-        """Lists the inputs of the graph whose values a value depends on."""
+        """Lists the inputs of the graph whose numbers a value depends on."""
         mask = self._reads.get(value, 0)
         return tuple(sorted(name for at, name in enumerate(self._inputs[:_MOST_INPUTS]) if mask >> at & 1))
 
