@@ -318,7 +318,7 @@ def test_rows_are_whole_beside_the_bar_of_a_terminal(stdout: str, tmp_path: Path
         stdout=subprocess.PIPE if stdout == "a pipe" else terminal,
         stderr=terminal,
         cwd=tmp_path,
-        env=os.environ | warm.offline() | {"COLUMNS": "80", "TERM": "xterm"},
+        env=os.environ | warm.offline() | {"COLUMNS": "80", "TERM": "xterm", "HEADSCOPE_NO_PROGRESS": ""},
     )
     os.close(terminal)
     shown = b""

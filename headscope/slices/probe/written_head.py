@@ -78,7 +78,7 @@ def fit_head(
     if missing:
         raise Unsupported(
             f"the checkpoint lacks weights of the base model ({few_of(missing)}), so every vector depends on random "
-            "numbers, and a fitted classifier would be lost with them",
+            "values, and a fitted classifier would be lost with them",
             "give a checkpoint that holds the base model",
         )
     why = _why_module(report, head, remote_code=remote_code)

@@ -70,7 +70,7 @@ def write_formulas(  # noqa: PLR0917 - a formula is written from that many facts
     text, with the reason.
     """
     if replay is None:
-        yield Formula("", "the head cannot be run again on random values, so no formula can be proven")
+        yield Formula("", "the head cannot be run again on random numbers, so no formula can be proven")
         return
     try:
         plain = build_tree(execution, head, steps, axes, tokens, sources)
