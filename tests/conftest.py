@@ -4,32 +4,23 @@ import gc
 import os
 import re
 import sys
-import zlib
-from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests import warm
+from tests.selection import Stopwatch, select
 from tests.warm.server import PAUSE, hurry
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="Rewrite golden files with what is made now.")
     parser.addoption(
-        "--share", type=share_in, metavar="K/N",
-        help="Of the tests that slow.txt leaves out of `make test`, run the Kth of N shares.",
+        "--sample", default="", metavar="SEED",
+        help="Of each test whose cases take long together, run only cases drawn by this text.",
     )  # fmt: skip
-
-
-def share_in(text: str) -> tuple[int, int]:
-    """A share and the number of shares, of `1/3`. Raises ArgumentTypeError."""
-    found = re.fullmatch(r"(\d+)/(\d+)", text)
-    share, shares = map(int, found.groups()) if found else (0, 0)
-    if not 1 <= share <= shares:
-        raise ArgumentTypeError(f"{text!r}: expected K/N, such as 1/4")
-    return share, shares
+    parser.addoption("--update-times", action="store_true", help="Write tests/times.txt from what the tests take.")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -42,40 +33,16 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault(PAUSE, "0.02")
     hurry()
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # each worker is a core's: more threads cost a third of its time
-    config.addinivalue_line("markers", "slow: left out by `make test`; see tests/slow.txt")
+    config.addinivalue_line("markers", "slow: left out by `make test`; see tests/times.txt")
     config.stash[_SKIPPED] = []
     config.pluginmanager.register(_Skips(config), "headscope-skips")
+    if config.getoption("--update-times"):
+        config.pluginmanager.register(Stopwatch(), "headscope-times")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks what `make test` leaves out, and puts its files first: the last worker must not end long after the others.
-
-    They run in the order of `slow.txt`, which begins with the longest. With `--share`, only a share of them runs.
-    """
-    root, slow = Path(__file__).parents[1], slow_tests()
-    share = config.getoption("--share")
-    begun, left_out = set(), set()
-    for item in items:
-        file = item.path.relative_to(root).as_posix() if item.path.is_relative_to(root) else str(item.path)
-        function = f"{file}::{getattr(item, 'originalname', item.name)}"
-        keeps_first = slow.get(function, slow.get(file))
-        is_first = function not in begun
-        begun.add(function)
-        if keeps_first is None or (keeps_first and is_first):
-            continue
-        item.add_marker("slow")
-        # A file without `first` makes something expensive that all of its tests use, so they stay together.
-        if share and share_of(item.nodeid if keeps_first else file, share[1]) != share[0]:
-            left_out.add(item)
-    config.hook.pytest_deselected(items=list(left_out))
-    order = {root / name: at for at, name in enumerate(slow)}
-    kept = (item for item in items if item not in left_out)
-    items[:] = sorted(kept, key=lambda item: order.get(item.path, len(order)))
-
-
-def share_of(name: str, shares: int) -> int:
-    """Which of the shares, counted from 1, has the tests of this name: the same on every machine."""
-    return zlib.crc32(name.encode()) % shares + 1
+    """Marks what `make test` leaves out, draws the sample, and puts the longest files first."""
+    config.hook.pytest_deselected(items=select(items, config.getoption("--sample")))
 
 
 def pytest_collection_finish() -> None:
@@ -86,18 +53,13 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """What a share of the tests doesn't run."""
-    share = config.getoption("--share")
-    if share:
-        told = "share {} of {}: of the tests that tests/slow.txt names, the other shares did not run"
-        terminalreporter.line(told.format(*share))
-
-
-def slow_tests() -> dict[str, bool]:
-    """The files and tests in `slow.txt`, and whether the first case of each test is not slow."""
-    lines = Path(__file__).with_name("slow.txt").read_text(encoding="utf-8").splitlines()
-    parts = (line.partition(" ") for line in lines if line and not line.startswith("#"))
-    return {name: word == "first" for name, _, word in parts}
+    """How the same cases are drawn again; the times, if they were measured."""
+    seed = config.getoption("--sample")
+    if seed:
+        terminalreporter.line(f"cases of sweeps were drawn: `--sample {seed}` draws the same, `make sweeps` runs all")
+    measured = config.pluginmanager.get_plugin("headscope-times")
+    if measured:
+        measured.write_times()
 
 
 _SKIPPED = pytest.StashKey[list[tuple[str, str]]]()
