@@ -3,13 +3,14 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 WORKERS ?= auto
-# What is left out must be asked for on the command line: a variable of the environment has no say.
-SHARE :=
-SHARED = $(patsubst %,--share %,$(filter-out all,$(SHARE)))
+# The text by which `test-all` draws cases of sweeps: the commit, unless the command line names another, or none for
+# all cases. What is left out must be asked for there: a variable of the environment has no say.
+SAMPLE := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
+PYTEST = -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Tests start hundreds of processes: each would compile headscope again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo setup setup-hashed test test-all libraries test-libraries states lint format types floors docs-check engines docs docs-look check matrix bench release clean
+.PHONY: demo setup setup-hashed test test-all sweeps times ci libraries test-libraries states lint format types floors docs-check engines docs docs-look check matrix bench release clean
 
 ## demo: set everything up and run the main job, without network, on a bundled snapshot
 demo: $(VENV)/.run
@@ -26,11 +27,19 @@ setup-hashed: $(VENV)/.python
 
 ## test: set everything up and pass the tests, without those that take long
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore=tests/project -m "not slow"
+	$(BIN)/python $(PYTEST) --ignore=tests/project -m "not slow"
 
-## test-all: every test; with SHARE=1/4, those of `make test` and a quarter of the rest
+## test-all: every test; of those with many cases that take long, cases drawn by SAMPLE
 test-all: $(VENV)/.dev
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore=tests/project $(SHARED)
+	$(BIN)/python $(PYTEST) --ignore=tests/project --sample="$(SAMPLE)"
+
+## sweeps: every case of every test; takes hours
+sweeps: $(VENV)/.dev
+	$(BIN)/python $(PYTEST) --ignore=tests/project
+
+## times: the same, and writes what `make test` leaves out and what is drawn from
+times: $(VENV)/.dev
+	$(BIN)/python $(PYTEST) --ignore=tests/project --update-times
 
 # A separate environment with the libraries that tests need beside the development dependencies; kept between runs.
 LIBRARIES := .libraries
@@ -46,14 +55,14 @@ libraries: $(LIBRARIES)/.ready
 
 ## test-libraries: the tests that need sentence-transformers, SetFit, TRL, Lightning, DeepSpeed, Ray, Dask or datasets
 test-libraries: $(LIBRARIES)/.ready
-	CI=true HEADSCOPE_LIBRARIES=1 $(LIBRARIES)/bin/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(SHARED) \
+	CI=true HEADSCOPE_LIBRARIES=1 $(LIBRARIES)/bin/python $(PYTEST) --sample="$(SAMPLE)" \
 		$$(sed -n '/^# packages/,/^$$/s/ |.*//p' tests/expected_skips.txt | sort -u)
 	CI=true HEADSCOPE_LIBRARIES=older PYTHONPATH=$(LIBRARIES)/older $(LIBRARIES)/bin/python -m pytest -q -k value_head \
 		$$(sed -n '/^# value/,/^$$/s/ |.*//p' tests/expected_skips.txt | sort -u)
 
 ## states: every row of the table in docs/states.md, made by the libraries that are installed
 states: $(VENV)/.dev
-	HEADSCOPE_EVERY_STATE=1 $(BIN)/python -m pytest -q -n $(WORKERS) tests/states/test_table.py
+	HEADSCOPE_EVERY_STATE=1 $(BIN)/python $(PYTEST) tests/states/test_table.py
 
 ## lint: the code, the words, and what the files beside the code say of it
 lint: $(VENV)/.dev
@@ -93,6 +102,17 @@ docs-look: docs
 	else echo "the site was not looked at: Node.js is not installed"; test -z "$$CI"; fi
 
 check: lint types floors docs-check docs test-all
+
+## ci: what has to hold before a change lands, from nothing
+ci: export PIP_DISABLE_PIP_VERSION_CHECK = 1
+ci: export HF_HUB_DISABLE_TELEMETRY = 1
+# Of the thousands of modules of PyTorch and Transformers, few are imported, and those compile once.
+ci: export PIP_NO_COMPILE = 1
+ci: setup lint floors demo
+	HEADSCOPE_LOOK_SAMPLE=1 $(MAKE) docs # the page that looks a checkpoint up has the structures that its tests read
+# mypy takes minutes of one core, and so does the environment with other libraries: both run beside the tests, which
+# wait for servers and clocks. A failure of one doesn't end the others.
+	$(MAKE) -k -j2 WORKERS=3 types test-all libraries; failed=$$?; $(MAKE) WORKERS=3 test-libraries && exit $$failed
 
 ## matrix: the contract and truth tests on other Pythons and on other versions of PyTorch, Transformers, PEFT and the Hub's client
 matrix: $(VENV)/.dev

@@ -18,7 +18,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.conftest import slow_tests
+from tests.selection import read_times
 
 ROOT = Path(__file__).resolve().parents[2]
 SUFFIXES = {".py", ".md", ".toml", ".txt", ".json", ".yml", ".yaml", ".cfg", ""}
@@ -161,7 +161,7 @@ def test_the_files_that_the_mutation_script_names_are_there() -> None:
 
 
 def test_the_slow_tests_are_there() -> None:
-    gone = [name for name in slow_tests() if not _is_there(*name.partition("::")[::2])]
+    gone = [name for name in read_times() if not _is_there(*name.partition("::")[::2])]
     assert gone == []
 
 

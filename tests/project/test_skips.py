@@ -1,9 +1,8 @@
-"""What doesn't run: a skip that nobody expects is red in CI; a share of the slow tests leaves the others out."""
+"""What doesn't run: a skip that nobody expects is red in CI; a sample leaves cases of sweeps out."""
 
 import os
 import subprocess
 import sys
-from argparse import ArgumentTypeError
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from tests.conftest import pytest_collection_modifyitems, share_in, slow_tests, unexpected_skips
+from tests import selection
+from tests.conftest import unexpected_skips
+from tests.selection import select
 
 ROOT = Path(__file__).parents[2]
 MODULE = "import pytest\n\ndef test_runs():\n    pass\n\ndef test_skips():\n    pytest.skip({reason!r})\n"
@@ -55,41 +56,75 @@ def test_a_line_names_both_the_test_and_the_reason(name: str, reason: str, is_ex
     assert unexpected_skips([(name, reason)]) == ([] if is_expected else [(name, reason)])
 
 
-@pytest.mark.parametrize("shares", [2, 3, 4])
-def test_shares_have_every_test_and_all_have_first_cases(shares: int) -> None:
-    whole, by_case = ([name for name, first in slow_tests().items() if first is kind] for kind in (False, True))
-    cases = [f"{by_case[0]}::test_cases[{case}]" for case in range(60)]
-    together = [f"{file}::test_{name}" for file in whole[:40] if "::" not in file for name in ("one", "two[0]")]
-    names = [*cases, *together, "tests/quick.py::test_cases[0]", "tests/quick.py::test_cases[1]"]
-    found = [kept(names, (share, shares)) for share in range(1, shares + 1)]
-    always = [cases[0], *names[-2:]]
-    assert all(set(always) <= set(each) for each in found)
-    assert sorted(name for each in found for name in each) == sorted(names + always * (shares - 1))
-    assert all(len(names) / shares / 2 < len(each) < len(names) / shares * 2 for each in found)
-    for each in found:
-        files = Counter(name.partition("::")[0] for name in each if name in together)
-        assert set(files.values()) == {2}, "the tests of such a file are in one share"
-    assert sorted(kept(names, None)) == sorted(names)
-
-
-def kept(names: list[str], share: tuple[int, int] | None) -> list[str]:
+def drawn(seed: str, items: list[Any]) -> list[str]:
     """The tests that run, of those with these names."""
-    items: list[Any] = [Mock(nodeid=name, path=ROOT / name.partition("::")[0]) for name in names]
-    for item in items:
-        item.originalname = item.nodeid.partition("::")[2].partition("[")[0]
-    config = Mock()
-    config.getoption.return_value = share
-    pytest_collection_modifyitems(config, items)
-    return [item.nodeid for item in items]
+    kept = list(items)
+    gone = select(kept, seed)
+    assert {*map(id, kept)}.isdisjoint(map(id, gone))
+    assert len(kept) + len(gone) == len(items)
+    return [item.nodeid for item in kept]
 
 
-def test_a_run_of_a_share_says_what_did_not_run(tmp_path: Path) -> None:
+def cases_of(name: str, count: int) -> list[Any]:
+    """Items of a test with as many cases."""
+    file, _, function = name.partition("::")
+    path, nodes = ROOT / file, [f"{name}[{case}]" for case in range(count)]
+    return [Mock(nodeid=node, path=path, originalname=function, user_properties=[], slow=[]) for node in nodes]
+
+
+@pytest.fixture
+def times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A sweep of 100 cases, a test of one, and tests that share something expensive."""
+    path = tmp_path / "times.txt"
+    lines = "# seconds", "tests/a.py::test_sweep 60.0 0.2 100", "tests/b.py::test_one 90.0 90.0 1", "tests/c.py 8.0 0.0 0"
+    path.write_text("\n".join(lines))
+    monkeypatch.setattr(selection, "TIMES", path)
+    return path
+
+
+def test_a_sample_has_every_test_and_the_same_cases_for_the_same_seed(times: Path) -> None:
+    sweep, one = cases_of("tests/a.py::test_sweep", 100), cases_of("tests/b.py::test_one", 1)
+    others = cases_of("tests/c.py::test_shared", 9) + cases_of("tests/d.py::test_quick", 50)
+    items = sweep + one + others
+    found = {seed: drawn(seed, items) for seed in ("one", "two", "")}
+    assert found["one"] == drawn("one", items) != found["two"]
+    assert sorted(found[""]) == sorted(item.nodeid for item in items)
+    for seed in ("one", "two"):
+        counts = Counter(name.partition("[")[0] for name in found[seed])
+        assert counts == {"tests/a.py::test_sweep": 10, "tests/b.py::test_one": 1,
+                          "tests/c.py::test_shared": 9, "tests/d.py::test_quick": 50}  # fmt: skip
+        assert found[seed][0].startswith("tests/b.py"), "the longest file first"
+
+
+def test_the_quick_tests_are_first_cases_and_those_that_take_little(times: Path) -> None:
+    sweep, one = cases_of("tests/a.py::test_sweep", 3), cases_of("tests/b.py::test_one", 1)
+    shared, quick = cases_of("tests/c.py::test_shared", 1), cases_of("tests/d.py::test_quick", 1)
+    drawn("", [*sweep, *one, *shared, *quick])
+    slow = [item.nodeid for item in (*sweep, *one, *shared, *quick) if item.add_marker.called]
+    assert slow == ["tests/a.py::test_sweep[1]", "tests/a.py::test_sweep[2]", "tests/b.py::test_one[0]",
+                    "tests/c.py::test_shared[0]"]  # fmt: skip
+
+
+def test_times_are_written_from_what_ran(times: Path) -> None:
+    stopwatch = selection.Stopwatch()
+
+    def reported(name: str, seconds: float, cases: int, shared: float = 0) -> None:
+        noted = [("of", name.partition("[")[0]), ("cases", cases), ("shared", shared)]
+        stopwatch.pytest_runtest_logreport(Mock(nodeid=name, duration=seconds, user_properties=noted))
+
+    reported("tests/a.py::test_sweep[7]", 1.5, 100)
+    reported("tests/a.py::test_sweep[9]", 0.5, 100)
+    reported("tests/c.py::test_shared", 0.1, 1, shared=0.02)
+    reported("tests/e.py::test_new", 3, 1, shared=2.9)
+    reported("tests/e.py::test_beside", 0.2, 1)
+    stopwatch.write_times()
+    assert [line for line in times.read_text().splitlines() if not line.startswith("#")] == [
+        "tests/a.py::test_sweep 100.0 1.5 100", "tests/b.py::test_one 90.0 90.0 1",
+        "tests/e.py 3.2 0.0 0", "tests/e.py::test_new 3.0 3.0 1",
+    ]  # fmt: skip
+
+
+def test_a_run_with_a_sample_says_how_it_is_drawn_again(tmp_path: Path) -> None:
     content = MODULE.format(reason="no reason")
-    assert "share 1 of 4: of the tests that tests/slow.txt names" in run(tmp_path, content, "--share", "1/4").stdout
-    assert "share" not in run(tmp_path, content).stdout
-
-
-@pytest.mark.parametrize("share", ["0/3", "4/3", "3", "a/b"])
-def test_an_invalid_share_is_refused(share: str) -> None:
-    with pytest.raises(ArgumentTypeError, match="expected K/N"):
-        share_in(share)
+    assert "`--sample 1a2b3c` draws the same" in run(tmp_path, content, "--sample", "1a2b3c").stdout
+    assert "--sample" not in run(tmp_path, content).stdout
