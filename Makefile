@@ -68,8 +68,8 @@ states: $(VENV)/.dev
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/python scripts/check_words.py
-	$(BIN)/python scripts/check_names.py
+	$(BIN)/python -m scripts.house.check_words
+	$(BIN)/python -m scripts.house.check_names
 	$(BIN)/python -m pytest -q -n $(WORKERS) tests/project
 
 format: $(VENV)/.dev
@@ -88,17 +88,17 @@ docs-check: $(VENV)/.dev
 
 ## engines: runs each engine on every class of Transformers, in a separate environment; takes hours
 engines: $(VENV)/.dev
-	$(BIN)/python scripts/run_engines.py
-	$(BIN)/python scripts/write_engines.py
+	$(BIN)/python -m scripts.engines.run_engines
+	$(BIN)/python -m scripts.engines.write_engines
 
 ## docs: the site, without network; a broken link is an error
 docs: $(VENV)/.dev
-	$(BIN)/python scripts/build_site.py
+	$(BIN)/python -m scripts.site.build_site
 
 ## docs-look: the site in a browser; needs Chromium, and npm's playwright-core, axe-core and html-validate. Without
 ## them it gives the reason, and fails only if CI is set
 docs-look: docs
-	@if command -v node >/dev/null; then node scripts/check_site.mjs site; \
+	@if command -v node >/dev/null; then node scripts/site/check_site.mjs site; \
 	else echo "the site was not looked at: Node.js is not installed"; test -z "$$CI"; fi
 
 check: lint types floors docs-check docs test-all
@@ -116,7 +116,7 @@ ci: setup lint floors demo
 
 ## matrix: the contract and truth tests on other Pythons and on other versions of PyTorch, Transformers, PEFT and the Hub's client
 matrix: $(VENV)/.dev
-	$(BIN)/python scripts/matrix.py
+	$(BIN)/python -m scripts.releases.matrix
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks
@@ -124,7 +124,7 @@ bench: $(VENV)/.dev
 ## release: builds twice and compares, checks, describes and installs what would be published; publishes nothing
 release: $(VENV)/.dev
 	test -x .release/bin/cyclonedx-py || ($(PYTHON) -m venv .release && .release/bin/python -m pip install -q cyclonedx-bom==7.5.0)
-	$(BIN)/python scripts/release.py .release/bin/cyclonedx-py --rehearse
+	$(BIN)/python -m scripts.releases.release .release/bin/cyclonedx-py --rehearse
 
 clean:
 	rm -rf $(VENV) .matrix .release .libraries build dist site .cache .pytest_cache .mypy_cache .ruff_cache

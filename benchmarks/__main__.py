@@ -57,7 +57,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"default: all of {', '.join(BENCHMARKS)}")
     add_rounds(parser)
-    parser.add_argument("--record", action="store_true", help="keep the results for scripts/write_benchmarks.py")
+    parser.add_argument("--record", action="store_true", help="keep the results for scripts/pages/write_benchmarks.py")
     given = parser.parse_args()
     unknown = [name for name in given.names if name not in BENCHMARKS]
     if unknown:

@@ -8,11 +8,8 @@ import os
 import sys
 import tempfile
 from importlib import import_module
-from pathlib import Path
 from time import monotonic
 from typing import NamedTuple
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # the scripts import each other by their plain names
 
 
 class Generated(NamedTuple):
@@ -24,21 +21,33 @@ class Generated(NamedTuple):
 
 
 TABLE = {
-    "rules": Generated("write_rules", "docs/rules.md, from the rules and the topics of `explain`"),
-    "states": Generated("write_states", "the table in docs/states.md, from what `python -m states.table` saw last"),
-    "schema": Generated("write_schema", "docs/schema, from the facts"),
-    "reference": Generated("write_reference", "docs/cli.md, json.md, api.md, from commands, facts and docstrings"),
-    "architecture": Generated("write_architecture", "pictures of docs/architecture.md, from the linted contracts"),
-    "benchmarks": Generated("write_benchmarks", "docs/benchmarks.md, from benchmarks/measured.json"),
-    "changes": Generated("write_changes", "docs/changes.md, from docs/versions/*.json"),
-    "engines": Generated("write_engines", "docs/engines.md, from the cited facts and scripts/engine_runs"),
-    "surface": Generated("write_surface", "docs/surface.txt, from everything public"),
-    "health": Generated("calibrate_health", "docs/health.md and its picture, from benchmarks/health_heads.csv"),
+    "rules": Generated("pages.write_rules", "docs/rules.md, from the rules and the topics of `explain`"),
+    "states": Generated(
+        "pages.write_states", "the table in docs/states.md, from what `python -m states.table` saw last"
+    ),
+    "schema": Generated("pages.write_schema", "docs/schema, from the facts"),
+    "reference": Generated(
+        "pages.write_reference", "docs/cli.md, json.md, api.md, from commands, facts and docstrings"
+    ),
+    "architecture": Generated(
+        "pages.write_architecture", "pictures of docs/architecture.md, from the linted contracts"
+    ),
+    "benchmarks": Generated("pages.write_benchmarks", "docs/benchmarks.md, from benchmarks/measured.json"),
+    "changes": Generated("pages.write_changes", "docs/changes.md, from docs/versions/*.json"),
+    "engines": Generated("engines.write_engines", "docs/engines.md, from the cited facts and the runs"),
+    "surface": Generated("pages.write_surface", "docs/surface.txt, from everything public"),
+    "health": Generated("shipped.calibrate_health", "docs/health.md and its picture, from benchmarks/health_heads.csv"),
     # `questions` sets the width of the terminal, which pictures of screens follow, so it comes after them.
-    "pictures": Generated("write_pictures", "heads in docs/images, from snapshots and modules in docs/questions.md"),
-    "questions": Generated("write_questions", "output in `console` blocks, from the commands in them"),
-    "atlas": Generated("write_atlas", "docs/atlas.json and atlas.md, from the installed Transformers", is_slow=True),
-    "shipped": Generated("write_shipped", "the shipped facts, from docs/atlas.json and Transformers", is_slow=True),
+    "pictures": Generated(
+        "site.write_pictures", "heads in docs/images, from snapshots and modules in docs/questions.md"
+    ),
+    "questions": Generated("pages.write_questions", "output in `console` blocks, from the commands in them"),
+    "atlas": Generated(
+        "pages.write_atlas", "docs/atlas.json and atlas.md, from the installed Transformers", is_slow=True
+    ),
+    "shipped": Generated(
+        "shipped.write_shipped", "the shipped facts, from docs/atlas.json and Transformers", is_slow=True
+    ),
 }
 
 
@@ -64,7 +73,7 @@ def main() -> int:
 def _run_script(name: str, arguments: list[str]) -> int:
     """Runs one script, prints how it went and how long it took, and gives its exit status."""
     start = monotonic()
-    status: int = import_module(TABLE[name].module).main(arguments)
+    status: int = import_module(f"scripts.{TABLE[name].module}").main(arguments)
     print(f"{name}: {'differs' if status else 'ok'} ({monotonic() - start:.0f} s)", flush=True)
     return status
 

@@ -14,7 +14,7 @@ from headscope.core.facts.export import Fate
 from headscope.errors import ExitCode, UsageError
 from headscope.shell import main
 from headscope.slices.compare.run import Compared
-from scripts.write_schema import build_schema
+from scripts.pages.write_schema import build_schema
 from tests.families import FAMILIES
 
 gguf = pytest.importorskip("gguf")

@@ -254,11 +254,10 @@ def test_the_typed_example_runs(tmp_path: Path) -> None:
 
 
 def test_the_page_of_the_api_is_what_the_code_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
-    page = importlib.import_module("api_page")
+    page = importlib.import_module("scripts.pages.api_page")
     text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     assert set(page.FUNCTIONS) == set(FUNCTIONS)
-    assert text.partition("<!-- below: scripts/write_reference.py -->")[2].strip() == page.api_reference().strip()
+    assert text.partition("<!-- below: scripts/pages/write_reference.py -->")[2].strip() == page.api_reference().strip()
     for name, function in FUNCTIONS.items():
         assert f"### headscope.{name}\n" in text
         for item in parameters(function):

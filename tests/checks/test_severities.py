@@ -15,7 +15,7 @@ from headscope.core.facts.verdict import GRAVITY
 from headscope.facts import Profile, Severity
 from headscope.shared.topics import find_topics
 from headscope.slices.lookup.explained_screen import declared_severities
-from scripts.write_rules import rules_page
+from scripts.pages.write_rules import rules_page
 
 Found = set[tuple[Profile, Severity]]
 

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from headscope.errors import ExitCode
 from headscope.shell import main
-from scripts.write_schema import build_schema
+from scripts.pages.write_schema import build_schema
 
 CONFIG = {
     "model_type": "their-own",

@@ -3,19 +3,14 @@
 import json
 import os
 import random
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
-from site_look import structures_of_families
-
 from headscope.core.source.storage.shipped import PLACE
+from scripts.site.site_look import structures_of_families
 from tests.api.lookup.test_shipped import checkpoint_of, counts_of
 from tests.headers_only import Checkpoint
 

@@ -42,7 +42,7 @@ def write_project(project: Path) -> None:
     settings = (ROOT / "zensical.toml").read_text(encoding="utf-8")
     nav = 'nav = [{ "Start" = "index.md" }, { "Look" = "look.md" }, { "C" = "cli.md" }]\n'
     settings = re.sub(r"^nav = \[.*?^\]\n", nav, settings, flags=re.DOTALL | re.MULTILINE)
-    settings = settings.replace('pymdownx.snippets.auto_append = ["scripts/words/tooltips.md"]', "")
+    settings = settings.replace('pymdownx.snippets.auto_append = ["scripts/house/words/tooltips.md"]', "")
     (project / "zensical.toml").write_text(settings, encoding="utf-8")
 
 

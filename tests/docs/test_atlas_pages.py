@@ -1,8 +1,6 @@
 """The kept data of the atlas: it can be read back, the page follows from it, and so do the pages of the classes."""
 
-import sys
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +10,17 @@ from headscope.core.facts.heads.atlas import HeadEntry
 from headscope.core.facts.plain import from_dict, to_dict
 from headscope.facts import PaddingEffect, Task
 from headscope.slices.diagram.svg import svg_text
-from scripts.atlas_page import atlas_page
-from scripts.entry_picture import entry_picture
+from scripts.pages import write_atlas
+from scripts.pages.atlas_page import atlas_page
+from scripts.site import site_atlas
+from scripts.site.entry_picture import entry_picture
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def scripts() -> Any:
-    """The scripts that write the atlas and make its pages."""
-    sys.path.insert(0, str(ROOT / "scripts"))
-    try:
-        yield {name: import_module(name) for name in ("write_atlas", "site_atlas")}
-    finally:
-        sys.path.remove(str(ROOT / "scripts"))
-
-
-@pytest.fixture(scope="module")
-def atlas(scripts: Any) -> Any:
-    return scripts["write_atlas"].read_atlas()
+def atlas() -> Any:
+    return write_atlas.read_atlas()
 
 
 def entry_of(atlas: Any, name: str) -> HeadEntry:
@@ -43,9 +33,9 @@ def test_the_page_follows_from_the_kept_data(atlas: Any) -> None:
     assert page.index("## sequence-classification") < page.index("| task | classes |")
 
 
-def test_the_data_is_read_back_as_it_was_written(scripts: Any, atlas: Any) -> None:
+def test_the_data_is_read_back_as_it_was_written(atlas: Any) -> None:
     kept = (ROOT / "docs" / "atlas.json").read_text(encoding="utf-8")
-    assert scripts["write_atlas"].atlas_text(atlas) == kept
+    assert write_atlas.atlas_text(atlas) == kept
 
 
 @pytest.mark.parametrize("change", [{"class": 1}, {"task": "poetry"}, {"surprise": 1}])
@@ -57,14 +47,14 @@ def test_what_does_not_fit_is_not_read(atlas: Any, change: dict[str, Any]) -> No
         from_dict(HeadEntry, {name: document[name] for name in list(document)[1:]})
 
 
-def test_the_effect_of_padding_is_measured_for_texts_with_one_set_of_scores(scripts: Any, atlas: Any) -> None:
+def test_the_effect_of_padding_is_measured_for_texts_with_one_set_of_scores(atlas: Any) -> None:
     bert = entry_of(atlas, "BertForSequenceClassification")
-    measured = scripts["write_atlas"]._with_padding(bert)
+    measured = write_atlas._with_padding(bert)
     assert measured == bert
     assert [(item.side, item.changes) for item in bert.head.verification.padding] == [("right", False), ("left", True)]
     for name in ("BertForTokenClassification", "ViTForImageClassification"):
         entry = entry_of(atlas, name)
-        assert scripts["write_atlas"]._with_padding(entry) is entry
+        assert write_atlas._with_padding(entry) is entry
 
 
 @pytest.mark.parametrize(
@@ -75,16 +65,16 @@ def test_the_effect_of_padding_is_measured_for_texts_with_one_set_of_scores(scri
         (PaddingEffect("left", None, reason="a [b] c"), "On the left: not determined, a \\[b\\] c."),
     ],
 )
-def test_padding_in_words(scripts: Any, atlas: Any, effect: PaddingEffect, words: str) -> None:
+def test_padding_in_words(atlas: Any, effect: PaddingEffect, words: str) -> None:
     head = entry_of(atlas, "BertForSequenceClassification").head
     assert head.verification is not None
     shown = replace(head, verification=replace(head.verification, padding=(effect,)))
-    assert " ".join(scripts["site_atlas"]._padding(shown)).startswith(words)
+    assert " ".join(site_atlas._padding(shown)).startswith(words)
     unmeasured = replace(head, verification=replace(head.verification, padding=()))
-    assert list(scripts["site_atlas"]._padding(unmeasured)) == ["Not measured."]
+    assert list(site_atlas._padding(unmeasured)) == ["Not measured."]
 
 
-def test_changes_are_told_by_class(scripts: Any) -> None:
+def test_changes_are_told_by_class() -> None:
     head = {
         "kind": "mean",
         "rule": "r",
@@ -98,7 +88,7 @@ def test_changes_are_told_by_class(scripts: Any) -> None:
         "1.0.0": {"Same": head, "Other": head, "Gone": head, "Late": {"reason": "no [library]; tried: x"}},
         "2.0.0": {"Same": head, "Other": head | {"loss": "m"}, "Late": head, "New": head},
     }
-    assert scripts["site_atlas"]._changes(versions) == {
+    assert site_atlas._changes(versions) == {
         "Same": ["The head is the same in Transformers 1.0.0 to 2.0.0, as far as they were compared."],
         "Other": ["2.0.0: loss: l, now m"],
         "Gone": ["2.0.0: removed, last seen in 1.0.0"],
@@ -139,8 +129,8 @@ def test_padding_is_drawn_where_the_tokenizer_puts_it(atlas: Any) -> None:
     ],
 )
 def test_the_gallery_shows_a_class_of_the_usual_task_that_people_use_or_that_is_old(
-    scripts: Any, atlas: Any, names: tuple[str, ...], oldest: str, shown: str
+    atlas: Any, names: tuple[str, ...], oldest: str, shown: str
 ) -> None:
     group = [entry_of(atlas, name) for name in names]
-    found = scripts["site_atlas"]._representative(group, {f"{oldest}ForSequenceClassification": {}})
+    found = site_atlas._representative(group, {f"{oldest}ForSequenceClassification": {}})
     assert found.class_name == f"{shown}ForSequenceClassification"

@@ -15,10 +15,9 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 @pytest.fixture
 def page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> object:
     """The script, with a record of its own."""
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
     monkeypatch.setattr(record, "RECORD", tmp_path / "measured.json")
-    monkeypatch.delitem(sys.modules, "write_benchmarks", raising=False)
-    import write_benchmarks
+    monkeypatch.delitem(sys.modules, "scripts.pages.write_benchmarks", raising=False)
+    from scripts.pages import write_benchmarks
 
     return write_benchmarks
 

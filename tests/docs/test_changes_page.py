@@ -1,8 +1,6 @@
 """docs/changes.md: what differs between the heads of two versions, from the data that is kept of each."""
 
 import json
-import sys
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -10,10 +8,9 @@ import torch
 import transformers
 from transformers import BioGptConfig, BioGptForSequenceClassification
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
+from scripts.pages import write_changes as script
 
-script = import_module("write_changes")
+ROOT = Path(__file__).parents[2]
 
 HEAD = {
     "kind": "first_token", "rule": "first position", "formula": "logits = classifier(h[CLS])", "loss": "none",

@@ -10,10 +10,7 @@ import pytest
 from tests import warm
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPTS = (
-    "write_questions.py", "write_pictures.py", "write_reference.py", "write_rules.py", "write_architecture.py",
-    "write_benchmarks.py", "write_engines.py", "write_surface.py",
-)  # fmt: skip
+NAMES = "questions", "pictures", "reference", "rules", "architecture", "benchmarks", "engines", "surface"
 
 
 def documented_transformers() -> str:
@@ -22,13 +19,13 @@ def documented_transformers() -> str:
     return next(line.partition("==")[2] for line in lines if line.startswith("transformers=="))
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_the_docs_show_what_the_tool_makes(script: str, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_the_docs_show_what_the_tool_makes(name: str, request: pytest.FixtureRequest) -> None:
     installed = metadata.version("transformers")
     if installed != documented_transformers():
         pytest.skip(f"the documents show source lines of another transformers than {installed}")
     option = [] if request.config.getoption("--update-golden") else ["--check"]
     surroundings = os.environ | warm.offline()
-    command = [*warm.python(environment=surroundings), str(ROOT / "scripts" / script), *option]
+    command = [*warm.python(environment=surroundings), "-m", "scripts.generate", name, *option]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=surroundings)
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -1,16 +1,12 @@
 """The button of a code block copies what a reader would type: of a session, neither prompts nor what was printed."""
 
-import sys
 from pathlib import Path
 
 import pytest
 
+from scripts.site.site_finish import typed_lines
 from tests.docs.look_site import browsed, write_project
-from tests.docs.test_site import ROOT, browser_problem, build
-
-sys.path.insert(0, str(ROOT / "scripts"))
-
-from site_finish import typed_lines
+from tests.docs.test_site import browser_problem, build
 
 SESSIONS = (
     ("console", "$ headscope explain HS202\nHS202: The classes\n\n> a quote", "headscope explain HS202"),

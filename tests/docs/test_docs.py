@@ -1,4 +1,4 @@
-"""What the documentation shows is run: Python examples here, console blocks by `scripts/write_questions.py`."""
+"""What the documentation shows is run: Python examples here, console blocks by `scripts/pages/write_questions.py`."""
 
 import ast
 import os

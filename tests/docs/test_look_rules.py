@@ -37,9 +37,8 @@ HONEST = {
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the site's build makes for the page."""
     folder = tmp_path_factory.mktemp("look")
-    script = ROOT / "scripts" / "site_look.py"
-    command = [sys.executable, str(script), str(folder)]
-    ran = subprocess.run(command, env=SITE, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "scripts.site.site_look", str(folder)]
+    ran = subprocess.run(command, env=SITE, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     return folder
 

@@ -21,9 +21,9 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 def build(project: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """The command in the Makefile."""
     pytest.importorskip("zensical", reason="zensical is not installed")
-    assert "python scripts/build_site.py\n" in (ROOT / "Makefile").read_text(encoding="utf-8")
-    command = [sys.executable, str(ROOT / "scripts" / "build_site.py"), "--project", str(project), *options]
-    return subprocess.run(command, env=SITE, capture_output=True, text=True, check=False)
+    assert "python -m scripts.site.build_site\n" in (ROOT / "Makefile").read_text(encoding="utf-8")
+    command = [sys.executable, "-m", "scripts.site.build_site", "--project", str(project), *options]
+    return subprocess.run(command, env=SITE, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -261,7 +261,7 @@ def test_without_a_browser_the_look_is_skipped_with_a_reason(
     node = shutil.which("node")
     if node is None:
         pytest.skip("Node.js is not installed")
-    script = shutil.copy(ROOT / "scripts" / "check_site.mjs", tmp_path)
+    script = shutil.copy(ROOT / "scripts" / "site" / "check_site.mjs", tmp_path)
     command, environment = [node, str(script), str(tmp_path)], {"PATH": str(tmp_path), **setting}
     ran = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert ran.returncode == code
@@ -277,7 +277,7 @@ def browser_problem() -> str:
     names = "['playwright-core', 'axe-core/axe.min.js', 'html-validate']"
     find = f"const r=require('module').createRequire(process.argv[1]); {names}.forEach(name => r.resolve(name))"
     ran = subprocess.run(
-        ["node", "-e", find, str(ROOT / "scripts" / "check_site.mjs")], capture_output=True, check=False
+        ["node", "-e", find, str(ROOT / "scripts" / "site" / "check_site.mjs")], capture_output=True, check=False
     )
     if ran.returncode:
         return "npm's playwright-core, axe-core and html-validate are not installed, here or on NODE_PATH"
@@ -293,6 +293,9 @@ def test_a_browser_and_axe_find_nothing_wrong(site: Path, page: str) -> None:
     if browser_problem():
         pytest.skip(browser_problem())
     ran = subprocess.run(
-        ["node", str(ROOT / "scripts" / "check_site.mjs"), str(site), page], capture_output=True, text=True, check=False
+        ["node", str(ROOT / "scripts" / "site" / "check_site.mjs"), str(site), page],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -20,7 +20,7 @@ import headscope
 from headscope.errors import HeadscopeError
 from headscope.shell.app import main
 from headscope.slices.probe.facts.result import BaselineKind, ProbeResult, Vector
-from scripts.write_schema import build_schema
+from scripts.pages.write_schema import build_schema
 
 NAMES = ("negative", "neutral", "positive")
 ROWS = [(text, NAMES[place]) for text, place in texts(3, 90)]

@@ -3,8 +3,6 @@
 import json
 import re
 import subprocess
-import sys
-from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
@@ -13,10 +11,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
+from scripts.releases import refresh_constraints as script
 
-script = import_module("refresh_constraints")
+ROOT = Path(__file__).resolve().parents[2]
 
 TEXT = script.CONSTRAINTS.read_text(encoding="utf-8")
 

@@ -1,18 +1,13 @@
 """The check of the words: what it finds, what it leaves alone, and that no advice breaks the style itself."""
 
-import importlib.util
-import sys
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("codespell_lib")
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "check_words.py"
-_spec = importlib.util.spec_from_file_location("check_words", SCRIPT)
-assert _spec is not None and _spec.loader is not None
-check_words = importlib.util.module_from_spec(_spec)
-sys.modules["check_words"] = check_words  # dataclasses look their module up
-_spec.loader.exec_module(check_words)
+from scripts.house import check_words  # after the test that its library is there
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def found(prose: str) -> list[str]:
@@ -66,11 +61,10 @@ def test_what_is_advised_is_in_the_style_itself():
 
 def test_every_known_word_would_be_a_typo_otherwise():
     """A word that no file holds any more is taken off the list."""
-    root = SCRIPT.parent.parent
     texts = [
         path.read_text(encoding="utf-8")
         for name in ("headscope", "scripts", "tests")
-        for path in (root / name).rglob("*.py")
+        for path in (ROOT / name).rglob("*.py")
     ]
     held = "\n".join(texts).lower()
     assert [word for word in check_words.known_words() if word not in held] == []
@@ -78,10 +72,9 @@ def test_every_known_word_would_be_a_typo_otherwise():
 
 def test_each_tooltip_is_the_first_sentence_of_the_glossary():
     """One definition of a term: the tooltip must not drift from the page."""
-    root = SCRIPT.parent.parent
-    rows = [line.split(" | ") for line in (root / "docs/glossary.md").read_text(encoding="utf-8").splitlines()]
+    rows = [line.split(" | ") for line in (ROOT / "docs/glossary.md").read_text(encoding="utf-8").splitlines()]
     meanings = {row[0].split("**")[1].lower(): row[1] for row in rows if row[0].startswith("| **")}
-    tips = (root / "scripts/words/tooltips.md").read_text(encoding="utf-8").splitlines()
+    tips = (ROOT / "scripts/house/words/tooltips.md").read_text(encoding="utf-8").splitlines()
     pairs = [line.removeprefix("*[").split("]: ", 1) for line in tips]
     assert len(pairs) > 5
     by_word = {word: meaning for term, meaning in meanings.items() for word in term.split(", ")}

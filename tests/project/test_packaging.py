@@ -8,17 +8,15 @@ import tarfile
 import tomllib
 import zipfile
 from email.parser import Parser
-from importlib import import_module
 from importlib.metadata import Distribution
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
+from scripts.releases.refresh_constraints import needed
 
-needed = import_module("refresh_constraints").needed
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,8 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from scripts.house import check_names, mutate
+from scripts.releases import matrix
 from tests.selection import read_times
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -149,15 +151,7 @@ def test_no_file_names_the_machine_it_was_written_on() -> None:
 
 
 def test_the_files_that_the_mutation_script_names_are_there() -> None:
-    spec = importlib.util.spec_from_file_location("mutate", ROOT / "scripts" / "mutate.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["mutate"] = module  # its dataclasses look themselves up there
-    try:
-        spec.loader.exec_module(module)
-        assert "headscope/core/trace/proof/gradients.py" in module.chosen_files(())
-    finally:
-        del sys.modules["mutate"]
+    assert "headscope/core/trace/proof/gradients.py" in mutate.chosen_files(())
 
 
 def test_the_slow_tests_are_there() -> None:
@@ -345,27 +339,17 @@ def test_no_folder_of_the_package_has_more_than_fourteen_files_and_no_file_more_
     assert [str(path.relative_to(ROOT)) for path, count in lines.items() if count > 450] == []
 
 
-def read_check_names():
-    spec = importlib.util.spec_from_file_location("check_names", ROOT / "scripts" / "check_names.py")
-    assert spec is not None and spec.loader is not None
-    check_names = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(check_names)
-    return check_names
-
-
 def test_a_private_function_of_one_word_and_a_text_behind_no_field_are_found(tmp_path: Path):
     (tmp_path / "one.py").write_text(
         "class A:\n    def _told(self): ...\n    def _tell_name(self): ...\n    size: int = 2\n    'its size'\n"
         "def _seen(): ...\nrun()\n'about nothing'\n", encoding="utf-8",
     )  # fmt: skip
-    check_names = read_check_names()
     assert check_names.one_word_functions(tmp_path) == {"one.py:_told", "one.py:_seen"}
     assert check_names.orphan_texts(tmp_path) == {"one.py:8"}
 
 
 def test_every_public_name_of_the_package_has_one_meaning(tmp_path: Path):
-    """`scripts/check_names.py` finds classes, functions, types and constants that two modules define."""
-    check_names = read_check_names()
+    """`scripts/house/check_names.py` finds classes, functions, types and constants that two modules define."""
     for number, name in enumerate(("one", "two")):
         text = (
             f"SIZE = LONG, WIDE = {number}, 1\nShape = tuple[int, ...]\nLEAST: int = 2\n_SIZE = 3\ndef {name}(): ...\n"
@@ -419,8 +403,6 @@ def test_no_job_that_publishes_runs_code_of_the_repository() -> None:
 def test_a_row_of_the_matrix_keeps_its_day_until_it_is_run_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.syspath_prepend(ROOT / "scripts")
-    matrix = importlib.import_module("matrix")
     page = tmp_path / "versions.md"
     page.write_text(f"above\n\n{matrix._OPENING}\n", encoding="utf-8")
     monkeypatch.setattr(matrix, "PAGE", page)

@@ -76,7 +76,12 @@ def cases_of(name: str, count: int) -> list[Any]:
 def times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A sweep of 100 cases, a test of one, and tests that share something expensive."""
     path = tmp_path / "times.txt"
-    lines = "# seconds", "tests/a.py::test_sweep 60.0 0.2 100", "tests/b.py::test_one 90.0 90.0 1", "tests/c.py 8.0 0.0 0"
+    lines = (
+        "# seconds",
+        "tests/a.py::test_sweep 60.0 0.2 100",
+        "tests/b.py::test_one 90.0 90.0 1",
+        "tests/c.py 8.0 0.0 0",
+    )
     path.write_text("\n".join(lines))
     monkeypatch.setattr(selection, "TIMES", path)
     return path

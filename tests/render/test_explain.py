@@ -23,7 +23,7 @@ from headscope.shared.topics import Topic, find_topics, topics
 from headscope.shell import main
 from headscope.slices.lookup import explaining
 from headscope.slices.lookup.explained_screen import topic_screen
-from scripts.write_rules import rules_page
+from scripts.pages.write_rules import rules_page
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((ROOT / "docs/schema/headscope-1.0.schema.json").read_text())

@@ -97,7 +97,7 @@ def test_the_head_alone_is_compared_when_asked_for(capsys: pytest.CaptureFixture
 
 def test_a_silent_loss_is_caught_and_its_json_is_as_published(capsys: pytest.CaptureFixture[str]) -> None:
     jsonschema = pytest.importorskip("jsonschema")
-    from scripts.write_schema import build_schema
+    from scripts.pages.write_schema import build_schema
 
     assert main(["verify", "bert", "--with", "own_loaders:silently_random", "--json"]) == 1
     document = json.loads(capsys.readouterr().out)

@@ -332,7 +332,7 @@ def test_a_model_whose_head_cannot_be_traced_is_compared_whole(tmp_path: Path) -
 
 def test_a_result_shows_itself_and_is_a_document(model: Any, tmp_path: Path) -> None:
     jsonschema = pytest.importorskip("jsonschema")
-    from scripts.write_schema import build_schema
+    from scripts.pages.write_schema import build_schema
 
     model.bert.save_pretrained(tmp_path / "saved")
     result = headscope.verify_save(model, tmp_path / "saved")

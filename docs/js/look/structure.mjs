@@ -184,7 +184,7 @@ function differing(rows, tensors) {
   return missing === undefined ? null : `This page doesn't know this class without a tensor ${quoted(missing)}.`;
 }
 
-// Which special tokens have no number, or that of another: as scripts/site_look.py writes it.
+// Which special tokens have no number, or that of another: as scripts/site/site_look.py writes it.
 function patternOf(entry, config) {
   const known = new Map([...entry.get("defaults"), ...config]);
   const names = [...entry.get("config").keys()].filter((name) => name.endsWith("_token_id") && known.has(name)).sort();

@@ -15,7 +15,7 @@ from headscope.core.facts.plain import to_dict
 from headscope.core.trace.slice.stages import function_operations, module_operations
 from headscope.errors import UsageError
 from headscope.facts import PoolingKind, Task
-from scripts.atlas_page import atlas_page
+from scripts.pages.atlas_page import atlas_page
 from tests import warm
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -83,8 +83,7 @@ def test_the_data_kept_of_this_version_is_what_the_code_makes(
     atlas: tuple[HeadEntry, ...], request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The page of changes between versions is made of it."""
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
-    matrix = import_module("matrix")
+    matrix = import_module("scripts.releases.matrix")
     version = metadata.version("transformers")
     kept = matrix.KEPT / f"{version}.json"
     if not kept.is_file():
@@ -100,8 +99,7 @@ def test_the_data_kept_of_this_version_is_what_the_code_makes(
 
 def test_the_kept_atlas_is_what_the_code_makes(atlas: tuple[HeadEntry, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """The pages of the classes in the site are made of it. The effect of padding is measured for it alone."""
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
-    write_atlas = import_module("write_atlas")
+    write_atlas = import_module("scripts.pages.write_atlas")
     kept = write_atlas.read_atlas()
     version = metadata.version("transformers")
     if kept.transformers != version:

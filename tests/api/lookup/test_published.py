@@ -18,8 +18,6 @@ import pytest
 import headscope
 from tests.headers_only import NAMES, Checkpoint, write
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "scripts"))
-
 BASES = Path(__file__).resolve().parents[4] / "shared" / "real" / "bases"
 EVERY, FINE_TUNES = 11, 60
 """Which published files the suite compares, every so many; how many fine-tunes the whole comparison makes."""
@@ -42,7 +40,8 @@ def published() -> Iterator[Path]:
 def saved_as_published(folder: Path) -> Saved | None:
     """The configuration as it is, with the tensors of its class; None for a class that Transformers doesn't have."""
     import transformers
-    from saved_manifests import saved_manifest
+
+    from scripts.shipped.saved_manifests import saved_manifest
 
     raw = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     cls = getattr(transformers, (raw.get("architectures") or [""])[0], None)
@@ -60,7 +59,8 @@ def headers(config: dict[str, Any], tensors: Any) -> Checkpoint:
 def fine_tuned(folder: Path, draw: random.Random) -> Saved | None:
     """A classifier made of a published configuration and saved; None where there is no class for it."""
     import transformers
-    from saved_manifests import saved_manifest
+
+    from scripts.shipped.saved_manifests import saved_manifest
 
     raw = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     if "model_type" not in raw:

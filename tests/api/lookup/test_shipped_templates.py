@@ -1,18 +1,13 @@
 """Templates of facts: found from several documents, and filled again for sizes that none of them had."""
 
-import sys
 from collections.abc import Callable, Sequence
 from math import sqrt
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headscope.core.source.memory.templates import changed, filled
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "scripts"))
-
-from template_fitting import Unfit, changes_between, fitted
+from scripts.shipped.template_fitting import Unfit, changes_between, fitted
 
 SIZES = [
     {"width": 768, "heads": 12, "depth": 3, "words": 30522, "share": 0.1, "classes": 3, "dtype": "float32"},

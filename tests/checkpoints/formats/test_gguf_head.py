@@ -15,7 +15,7 @@ from headscope.core.facts.export import ExportHead
 from headscope.errors import ExitCode
 from headscope.facts import PoolingKind, TensorHeader
 from headscope.shell import main
-from scripts.write_schema import build_schema
+from scripts.pages.write_schema import build_schema
 from tests.families import FAMILIES
 
 gguf = pytest.importorskip("gguf")

@@ -19,7 +19,7 @@ from headscope.core.facts.export import ExportHead
 from headscope.errors import ExitCode, HeadscopeError
 from headscope.facts import PoolingKind
 from headscope.shell import main
-from scripts.write_schema import build_schema
+from scripts.pages.write_schema import build_schema
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxscript")

@@ -30,7 +30,7 @@ from headscope.slices.fleet.screen import scan_document
 from headscope.slices.inspect.diff_screen import diff_document
 from headscope.slices.lookup.cache_screen import cache_document
 from headscope.slices.lookup.env_screen import environment_document
-from scripts.write_schema import _object_of, build_row_schema, build_schema, main
+from scripts.pages.write_schema import _object_of, build_row_schema, build_schema, main
 
 SETTINGS = Settings("Linux", "/home/me/.cache/huggingface", "https://huggingface.co", False, "/cache", True)
 MANIFEST = CheckpointManifest(
@@ -88,7 +88,7 @@ def closed(schema: Any) -> Any:
 
 
 def test_the_published_schemas_are_what_the_facts_say() -> None:
-    assert main(["--check"]) == 0, "run: python scripts/write_schema.py"
+    assert main(["--check"]) == 0, "run: python -m scripts.pages.write_schema"
 
 
 def test_every_field_has_a_meaning_and_a_stability() -> None:

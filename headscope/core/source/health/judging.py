@@ -225,7 +225,7 @@ def _relative_change(weight: MatrixStatistics) -> float:
 
 CHANGED = (0.9373, (8.0074, 4.6385, -0.9869, 0.4362, 0.5855, 2.5022, -1.7118, 1.5867))
 FAR = (-0.8229, (0.7694, 1.151, 0.602))
-"""Constant and factors of two logistic models: scripts/calibrate_health.py fits them to benchmarks/health_heads.csv."""
+"""Constant and factors of two logistic models: scripts/shipped/calibrate_health.py fits them to a table of heads."""
 
 
 def probability(model: tuple[float, tuple[float, ...]], terms: tuple[float, ...], beside: float = 0.0) -> float:

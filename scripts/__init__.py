@@ -1,0 +1,1 @@
+"""What the project is kept with: pages, the site, shipped facts, engines, house rules, releases."""

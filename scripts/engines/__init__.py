@@ -1,0 +1,1 @@
+"""Runs engines on every class, and writes what they computed."""

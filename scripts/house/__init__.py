@@ -1,0 +1,1 @@
+"""Checks names and words, and whether tests and answers notice a change."""

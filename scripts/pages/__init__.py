@@ -1,0 +1,1 @@
+"""Writes the pages of the docs that follow from the code."""

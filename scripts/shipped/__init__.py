@@ -1,0 +1,1 @@
+"""Makes what the package ships: facts of classes, snapshots, the fitted health of heads."""
