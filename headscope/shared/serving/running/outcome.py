@@ -115,7 +115,7 @@ def _entry_without_findings(cited: EngineHead, answer: EngineAnswer) -> EngineHe
 
 def _compare_batch(reference: ReferenceScores, given: BatchScores, dtype: str) -> ServedScores:
     items = tuple(Answer(tuple(row)) for row in given.scores.tolist())
-    return compare_scores(reference, Answers("", "", "", given.raw, items, dtype=dtype))
+    return compare_scores(reference, Answers("", "", "", given.raw, items, dtype=dtype, is_run=True))
 
 
 def _note_rounding(served: ServedScores) -> tuple[str, ...]:

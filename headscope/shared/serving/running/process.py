@@ -170,7 +170,7 @@ def ask_engine(
     found = answer.batches[0]
     scores = tuple(Answer(tuple(row)) for row in found.scores.tolist())
     notes = ("float32 was requested of the engine", *answer.notes)
-    return Answers(engine, answer.version, "process", raw and found.raw, scores, notes, answer.dtype)
+    return Answers(engine, answer.version, "process", raw and found.raw, scores, notes, answer.dtype, is_run=True)
 
 
 def _run_to_its_end(command: list[str], output: Any, scratch: Path) -> None:
