@@ -27,7 +27,25 @@ from headscope.shared.serving.engine_facts import EngineEvidence, EngineHead, En
 
 _QUANTIZED = {"quantization_config", "compression_config"}
 """Fields that engines read, even where Transformers reads only the first."""
+_ENCODER_SETTINGS = {"sentence_transformers", "sbert_ce_default_activation_function"}
+"""Fields in which a CrossEncoder says what it applies to its scores."""
 _SAVE_FIRST = "examine the folder that the trained classifier was saved to"
+
+
+def own_activation(report: Report, manifest: CheckpointManifest) -> str:
+    """Names what the checkpoint's own library applies to its scores: CrossEncoder, or the pipeline of Transformers."""
+    return _activation_in_library(_collect_served(report, manifest), report, manifest.sentence)
+
+
+def _activation_in_library(served: Served, report: Report, sentence: SentencePipeline | None) -> str:
+    if report.model.activation == Activation.NOT_DETERMINED or served.is_chain:
+        return report.model.activation
+    is_encoder = sentence is not None and sentence.library_class == "CrossEncoder"
+    is_encoder = is_encoder or not _ENCODER_SETTINGS.isdisjoint(served.config)
+    row, _ = first_that_fits(
+        facts_on("sentence-transformers" if is_encoder else "transformers-pipeline").scores, served
+    )
+    return Activation.NOT_DETERMINED.value if row is None or row["activation"] == OTHER else row["activation"]
 
 
 def judge_engines(

@@ -110,7 +110,7 @@ class TextScorer:
             activation,
             cache(partial(self._scores_in_precision, texts)),
             cache(partial(self._find_variants, texts, own)),
-            self.model.config.label2id or {},
+            {name: at for name, at in (self.model.config.label2id or {}).items() if type(at) is int},
             self._count_tokens(texts),
             partial(self._scores_when_cut, texts),
         )

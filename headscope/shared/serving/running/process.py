@@ -144,7 +144,8 @@ def _answer_file(engine: str, folder: Path, scratch: Path, body: Mapping[str, An
     scratch.joinpath("work").mkdir(exist_ok=True)
     request.write_text(json.dumps(body), encoding="utf-8")
     with said.open("wb") as output:
-        _run_to_its_end([found, str(script), str(request), str(answer)], output, scratch)
+        # The engine is run in another folder, and resolving a link would leave its virtual environment.
+        _run_to_its_end([str(Path(found).absolute()), str(script), str(request), str(answer)], output, scratch)
     if not answer.is_file():
         raise Unsupported(f"{engine} could not be run: {_last_line(said)}", "name the Python that has it: --python")
     return answer
