@@ -53,8 +53,8 @@ def ask(server: ServerAddress, protocol: ServerProtocol, texts: Sequence[TextOrP
     if batches.told:
         notes.append(f"{batches.told}; the scores are those of {batches.ways.title}")
     engine, name = protocol.engine or protocol.name, batches.protocol.name
-    is_indexed = bool(protocol.labels)
-    return Answers(engine, protocol.version, name, is_raw, aligned, tuple(notes), protocol.dtype, is_indexed)
+    dtype, is_indexed = protocol.dtype or ways.dtype, bool(protocol.labels)
+    return Answers(engine, protocol.version, name, is_raw, aligned, tuple(notes), dtype, is_indexed)
 
 
 @dataclass(slots=True)
