@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 import headscope
 from headscope.shared.serving.cited import Served, engine_names, facts_on, first_that_fits
 from headscope.shared.serving.engine_facts import EnginesReport, EngineVerdict
+from headscope.shell.app import main
 
 SAME, OPEN = EngineVerdict.SAME, EngineVerdict.NOT_DETERMINED
 LABELS = {"0": "a", "1": "b", "2": "c"}
@@ -55,6 +56,77 @@ def test_a_classifier_that_is_known_throughout_is_the_same_in_several_engines(fo
     found = headscope.engines(folder, offline=True)
     same = {name for name, verdict in verdicts(found).items() if verdict is SAME}
     assert same == {"infinity", "sglang", "text-embeddings-inference", "transformers-pipeline", "vllm"}
+
+
+@pytest.fixture(scope="module")
+def one_score(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("one") / "model"
+    shutil.copytree(bert, folder)
+    place = folder / "model.safetensors"
+    cut = {name: value[:1] if name.startswith("classifier") else value for name, value in load_file(place).items()}
+    save_file(cut, place, metadata={"format": "pt"})
+    return configure(folder, id2label={"0": "score"}, label2id={"score": 0}, problem_type=None)
+
+
+def test_the_reference_is_what_the_checkpoints_own_library_applies(folder: Path, one_score: Path) -> None:
+    own = headscope.engines(one_score, engine="pipeline", offline=True)
+    assert (own.activation, own.engines[0].verdict) == ("sigmoid", SAME)
+    settings = {"activation_fn": "torch.nn.modules.linear.Identity"}
+    encoder = headscope.engines(configure(folder, sentence_transformers=settings), engine="st", offline=True)
+    assert (encoder.activation, encoder.engines[0].verdict) == ("none", SAME)
+
+
+def test_one_score_under_a_softmax_is_a_fault(one_score: Path) -> None:
+    [item] = headscope.engines(one_score, engine="sglang", offline=True).engines
+    assert item.is_constant and item.is_fault and "always 1.0" in item.reason
+    assert item.verdict is EngineVerdict.DIFFERENT
+
+
+GATES = [
+    ([], 0),
+    (["--strict"], 1),
+    (["--engine", "llamacpp"], 1),
+    (["--engine", "st"], 0),
+    (["--engine", "st", "--strict"], 1),
+    (["--engine", "onnx"], 0),
+    (["--engine", "tei"], 0),
+    (["--engine", "TEI@1.9.3", "--strict"], 0),
+    (["--engine", "ctranslate2"], 1),
+    (["--engine", "vllm@0.1.0"], 3),
+]
+
+
+@pytest.mark.parametrize(
+    ("options", "code"), GATES, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
+)
+def test_a_different_head_fails_and_a_different_activation_only_with_strict(
+    options: list[str], code: int, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["engines", str(folder), "--offline", *options]) == code, capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("engine", "code"), [("llamacpp", 1), ("st", 0), ("tei", 0), ("ctranslate2", 1)])
+def test_check_agrees_with_the_command(engine: str, code: int, folder: Path) -> None:
+    rules = ["--select", "HS901,HS902,HS903,HS904", "--for", "inference"]
+    assert main(["check", str(folder), "--offline", "--engine", engine, *rules]) == code
+
+
+def test_every_engine_without_scores_has_its_reason_on_its_row(folder: Path) -> None:
+    found = headscope.engines(folder, offline=True)
+    shown = " ".join(str(found).split())
+    refused = [item for item in found.engines if item.verdict is EngineVerdict.NO_SCORES]
+    assert len(refused) > 1 and len({item.reason for item in refused}) > 1
+    assert all(f"no scores. {item.reason.removesuffix('.')}" in shown for item in refused)
+
+
+def test_padding_that_is_read_is_on_the_screen_and_in_the_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = configure(tiny.save(tmp_path / "model", "qwen2"), **KNOWN)
+    assert main(["engines", str(folder), "--offline", "--engine", "vllm"]) == 0
+    first, _, _ = capsys.readouterr().out.partition("\n\n")
+    assert "even if that is the padding token" in " ".join(first.split())
+    assert main(["engines", str(folder), "--offline", "--engine", "vllm", "--strict"]) == 1
 
 
 UNKNOWN: dict[str, tuple[Callable[[Path], Any], str]] = {

@@ -90,10 +90,21 @@ def facts_on(engine: str) -> EngineFacts:
     )
 
 
+_OTHER_NAMES = {
+    "tei": "text-embeddings-inference", "llamacpp": "llama-cpp", "llama.cpp": "llama-cpp", "llama": "llama-cpp",
+    "st": "sentence-transformers", "crossencoder": "sentence-transformers", "sbert": "sentence-transformers",
+    "onnx": "onnx-runtime", "onnxruntime": "onnx-runtime", "ort": "onnx-runtime", "pipeline": "transformers-pipeline",
+    "transformers": "transformers-pipeline", "transformersjs": "transformers-js", "transformers.js": "transformers-js",
+    "mlx": "mlx-embeddings", "ct2": "ctranslate2", "infinity-emb": "infinity",
+}  # fmt: skip
+"""What people call the engines."""
+
+
 def named_engine(text: str) -> tuple[str, str]:
     """Splits what a user named, `NAME` or `NAME@VERSION`, into engine and version; "" without a version."""
     name, _, version = text.partition("@")
-    return name, version
+    plain = name.strip().lower().replace("_", "-")
+    return _OTHER_NAMES.get(plain, plain), version
 
 
 def check_engine(text: str) -> None:
@@ -102,9 +113,9 @@ def check_engine(text: str) -> None:
 
 
 def read_engine(text: str) -> str:
-    """Reads the name of an engine that there are facts on. Raises UsageError for another."""
+    """Gives a named engine in the spelling of `engine_names`. Raises UsageError for one that there are no facts on."""
     check_engine(text)
-    return text
+    return "@".join(filter(None, named_engine(text)))
 
 
 def first_that_fits(rows: Sequence[Mapping[str, Any]], served: Served) -> tuple[Mapping[str, Any] | None, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from packaging.specifiers import SpecifierSet
@@ -57,6 +58,7 @@ def judge_engines(
     engine or an invalid version.
     """
     served, limit = _collect_served(report, manifest), limit or _limit_of(report, manifest)
+    own = _activation_in_library(served, report, manifest.sentence)
     name, version = named_engine(engine or "")
     names = engine_names() if engine is None else (name,)
     return EnginesReport(
@@ -65,8 +67,8 @@ def judge_engines(
         architecture=served.architecture,
         model_class=report.model.class_name,
         formula=report.head.expression if report.head is not None else "",
-        activation=report.model.activation,
-        engines=tuple(_judge_engine(facts_on(item), served, report, version, limit) for item in names),
+        activation=own,
+        engines=tuple(_judge_engine(facts_on(item), served, report, own, version, limit) for item in names),
         is_one=engine is not None,
     )
 
@@ -118,7 +120,9 @@ def is_for_resolution(report: Report, manifest: CheckpointManifest) -> bool:
     return report.adapter is None and report.model.quantization is None and special.isdisjoint(manifest.config)
 
 
-def _judge_engine(facts: EngineFacts, served: Served, report: Report, requested: str, limit: str) -> EngineHead:
+def _judge_engine(  # noqa: PLR0917
+    facts: EngineFacts, served: Served, report: Report, own: str, requested: str, limit: str
+) -> EngineHead:
     version = requested or installed_version(facts) or facts.read_at
     row, reason = first_that_fits(facts.heads, served)
     if served.is_chain and (row is None or CHAIN not in row.get("when", {})):
@@ -130,19 +134,28 @@ def _judge_engine(facts: EngineFacts, served: Served, report: Report, requested:
     given = {"reason": reason} if row is None else row
     score, _ = first_that_fits(facts.scores, served) if given.get("runs") else (None, "")
     activation = score["activation"] if score is not None and score["activation"] != OTHER else None
-    if given.get("same_head") and (activation is None or report.model.activation == Activation.NOT_DETERMINED):
+    if given.get("same_head") and (activation is None or own == Activation.NOT_DETERMINED):
         given = {
             **given,
             "reason": "the head is the same; the function that it applies to the scores could not be compared",
         }
-    return _engine_head(facts, version, given, activation, report)
+    found = _engine_head(facts, version, given, activation, report.model.class_name)
+    is_open = activation is None or own == Activation.NOT_DETERMINED
+    is_constant = found.runs is True and activation == Activation.SOFTMAX and served.num_labels == 1
+    reason = "One score under a softmax is always 1.0."
+    return replace(
+        found,
+        own_activation=own,
+        same_activation=None if is_open else activation == own,
+        is_constant=is_constant,
+        reason=" ".join(filter(None, (found.reason, reason))) if is_constant else found.reason,
+    )
 
 
 def _engine_head(
-    facts: EngineFacts, version: str, given: Mapping[str, Any], activation: str | None, report: Report
+    facts: EngineFacts, version: str, given: Mapping[str, Any], activation: str | None, class_name: str
 ) -> EngineHead:
     """Makes the entry of an engine; `given` is a row of its facts, or why there is none."""
-    is_open = activation is None or report.model.activation == Activation.NOT_DETERMINED
     return EngineHead(
         engine=facts.engine,
         title=facts.title,
@@ -151,13 +164,13 @@ def _engine_head(
         same_head=given.get("same_head"),
         formula=given.get("formula", ""),
         activation=activation,
-        same_activation=None if is_open else activation == report.model.activation,
+        same_activation=None,
         logits=facts.logits,
         positions=given.get("positions", ""),
         reads_padding=given.get("reads_padding", False),
         drops=tuple(given.get("drops", ())),
         dtype=facts.dtype,
-        float32_becomes=facts.float32_becomes(report.model.class_name),
+        float32_becomes=facts.float32_becomes(class_name),
         evidence=EngineEvidence.CITED if "file" in given else None,
         source=facts.source_of(given) if "file" in given else "",
         reason=given.get("reason", ""),

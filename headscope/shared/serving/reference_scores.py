@@ -175,6 +175,8 @@ class TextScorer:
         for change, batches in self._changed_inputs(texts):
             no_segments = change == _NO_SEGMENTS
             for name, item in self._head_variants(batches).items():
+                if item.logits.shape != own.shape:  # another number of tokens, whose scores have no counterpart
+                    continue
                 words = ", ".join(word for word in (change, "" if name == AS_IT_IS else name) if word)
                 if not words and _is_close(item.logits, own, tolerance):
                     found[AS_IT_IS] = replace(item, logits=own)
