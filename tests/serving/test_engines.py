@@ -31,7 +31,14 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def folder(bert: Path, tmp_path: Path) -> Path:
     shutil.copytree(bert, tmp_path / "model")
+    name_tokenizer(tmp_path / "model", "PreTrainedTokenizerFast")
     return configure(tmp_path / "model", **KNOWN)
+
+
+def name_tokenizer(folder: Path, name: str) -> None:
+    """Writes the class of the tokenizer: Transformers 5 names one that libraries on Transformers 4 don't have."""
+    file = folder / "tokenizer_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"tokenizer_class": name}))
 
 
 def configure(folder: Path, **fields: Any) -> Path:
@@ -80,6 +87,40 @@ def test_one_score_under_a_softmax_is_a_fault(one_score: Path) -> None:
     [item] = headscope.engines(one_score, engine="sglang", offline=True).engines
     assert item.is_constant and item.is_fault and "always 1.0" in item.reason
     assert item.verdict is EngineVerdict.DIFFERENT
+
+
+def rows_of(folder: Path, engine: str) -> tuple[Any, Any, Any]:
+    [item] = headscope.engines(folder, engine=engine, offline=True).engines
+    return item.runs, item.same_head, item.activation
+
+
+def test_a_tokenizer_of_transformers_5_is_refused_by_infinity(folder: Path) -> None:
+    assert rows_of(folder, "infinity")[0] is True
+    name_tokenizer(folder, "TokenizersBackend")
+    assert rows_of(folder, "infinity")[0] is False
+
+
+def test_a_bert_that_is_a_decoder_is_another_model_in_engines_without_a_causal_mask(folder: Path) -> None:
+    configure(folder, is_decoder=True)
+    assert rows_of(folder, "vllm")[:2] == (True, False)
+    assert rows_of(folder, "pipeline")[:2] == (True, True)
+    assert [rows_of(folder, engine)[1] for engine in ("sglang", "tei")] == [None, None]
+
+
+def test_a_head_that_is_made_of_tokens_is_not_that_of_the_checkpoint(folder: Path, tmp_path: Path) -> None:
+    settings = {"classifier_from_token": ["no", "yes"], "method": "from_2_way_softmax"}
+    qwen = configure(tiny.save(tmp_path / "qwen2", "qwen2"), **KNOWN, **settings)
+    assert rows_of(qwen, "vllm")[:2] == (True, False)
+    assert rows_of(configure(folder, **settings), "vllm")[:2] == (True, None)
+
+
+def test_a_cross_encoder_of_sentence_transformers_6_is_the_same_in_its_own_library(folder: Path) -> None:
+    listed = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"}]
+    (folder / "modules.json").write_text(json.dumps(listed))
+    settings = {"model_type": "CrossEncoder", "activation_fn": "torch.nn.modules.linear.Identity"}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    found = headscope.engines(folder, engine="st", offline=True)
+    assert (found.activation, found.engines[0].verdict) == ("none", SAME)
 
 
 GATES = [

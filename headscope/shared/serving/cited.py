@@ -17,6 +17,7 @@ from headscope.errors import UsageError, did_you_mean
 
 _FOLDER = Path(__file__).parent / "facts"
 _FILES, _COUNT, _SCORE_MODULE, CHAIN = "@files", "@num_labels", "@cross_encoder_activation", "@chain"
+_MODULES, _LIBRARY, _TOKENIZER = "@modules", "@library", "@tokenizer"
 _UNREADABLE = object()
 """The value of a field inside of something that is not an object."""
 OTHER = "other"
@@ -29,7 +30,8 @@ class Served:
 
     `files` are those beside the weights, None where they could not be read. `score_module` is the class of PyTorch that
     a CrossEncoder's own settings put on its scores, "" for none. `is_chain`: the head is a chain of
-    sentence-transformers' modules.
+    sentence-transformers' modules. `modules` are the class names of those that are listed, joined by commas, `library`
+    is the class that saved them, `tokenizer` the class of the tokenizer; "" if not known.
     """
 
     architecture: str
@@ -38,6 +40,9 @@ class Served:
     files: frozenset[str] | None
     score_module: str = ""
     is_chain: bool = False
+    modules: str = ""
+    library: str = ""
+    tokenizer: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +153,10 @@ def _condition_holds(name: str, condition: Mapping[str, Any], served: Served) ->
         return None if served.files is None else served.files.issuperset(condition["has"])
     if name == _COUNT and served.num_labels is None:
         return None
-    own = {_COUNT: served.num_labels, _SCORE_MODULE: served.score_module or None, CHAIN: served.is_chain or None}
+    own: dict[str, Any] = {
+        _COUNT: served.num_labels, _SCORE_MODULE: served.score_module or None, CHAIN: served.is_chain or None,
+        _MODULES: served.modules, _LIBRARY: served.library, _TOKENIZER: served.tokenizer,
+    }  # fmt: skip
     found = own[name] if name in own else _field_at(served.config, name)
     if found is _UNREADABLE:
         return None

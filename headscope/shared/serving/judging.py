@@ -50,14 +50,17 @@ def _activation_in_library(served: Served, report: Report, sentence: SentencePip
 
 
 def judge_engines(
-    report: Report, manifest: CheckpointManifest, engine: str | None = None, limit: str = ""
+    report: Report, manifest: CheckpointManifest, engine: str | None = None, limit: str = "", tokenizer: str = ""
 ) -> EnginesReport:
     """Judges what the engines, or one of them (`NAME` or `NAME@VERSION`), do with the head of a checkpoint.
 
-    `limit` is why the facts don't cover the files that were named, "" if they do. Raises UsageError for an unknown
-    engine or an invalid version.
+    `limit` is why the facts don't cover the files that were named, "" if they do; `tokenizer` is the class of the
+    tokenizer. Raises UsageError for an unknown engine or an invalid version.
     """
-    served, limit = _collect_served(report, manifest), limit or _limit_of(report, manifest)
+    served, limit = (
+        replace(_collect_served(report, manifest), tokenizer=tokenizer),
+        limit or _limit_of(report, manifest),
+    )
     own = _activation_in_library(served, report, manifest.sentence)
     name, version = named_engine(engine or "")
     names = engine_names() if engine is None else (name,)
@@ -78,7 +81,10 @@ def _collect_served(report: Report, manifest: CheckpointManifest) -> Served:
     module = sentence.activation if sentence is not None else ""
     architecture = named[0] if named else ""
     count = report.model.num_labels
-    return Served(architecture, manifest.config, count, _files_beside_weights(sentence), module, report.shows_chain)
+    found = Served(architecture, manifest.config, count, _files_beside_weights(sentence), module, report.shows_chain)
+    if sentence is None:
+        return found
+    return replace(found, modules=", ".join(sentence.modules), library=sentence.library_class)
 
 
 def _files_beside_weights(sentence: SentencePipeline | None) -> frozenset[str] | None:
