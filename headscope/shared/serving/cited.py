@@ -62,6 +62,8 @@ class EngineFacts:
     heads: Sequence[Mapping[str, Any]]
     scores: Sequence[Mapping[str, Any]]
     notes: Sequence[Mapping[str, Any]]
+    unread: tuple[str, ...]
+    """Fields of config.json that change the scores, and were read for the rows alone that name them."""
 
     def float32_becomes(self, architecture: str) -> str:
         """Gives the dtype that a float32 checkpoint of a class is computed in by default; "" for float32 or unknown."""
@@ -92,6 +94,7 @@ def facts_on(engine: str) -> EngineFacts:
         float32_not=tuple(found["dtype"].get("float32_not", ())),
         not_looked_at=tuple(found["not_looked_at"]),
         notes=found.get("notes", ()),
+        unread=tuple(found.get("unread", ())),
     )
 
 

@@ -133,6 +133,11 @@ def _judge_engine(  # noqa: PLR0917
     row, reason = first_that_fits(facts.heads, served)
     if served.is_chain and (row is None or CHAIN not in row.get("when", {})):
         row, reason = None, "the facts don't cover chains of sentence-transformers, whose modules have their own files"
+    unread = next(
+        (name for name in facts.unread if served.config.get(name) and name not in (row or {}).get("when", {})), ""
+    )
+    if row is not None and row["runs"] and unread:
+        row, reason = None, f"config.json sets {unread}, and whether the engine reads it isn't known for this class"
     if not _is_covered(facts, version):
         row, reason = None, f"the facts are on {facts.versions}, not on {version}"
     elif limit:
