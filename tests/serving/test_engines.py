@@ -123,6 +123,16 @@ def test_a_cross_encoder_of_sentence_transformers_6_is_the_same_in_its_own_libra
     assert (found.activation, found.engines[0].verdict) == ("none", SAME)
 
 
+def test_a_class_is_answered_in_its_default_configuration(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["engines", CLASS, "--offline"]) == 0
+    shown = capsys.readouterr().out
+    assert "default configuration" in " ".join(shown.split()) and max(map(len, shown.splitlines())) <= 80
+    assert headscope.engines(CLASS, engine="llamacpp", offline=True).engines[0].same_head is False
+
+
 GATES = [
     ([], 0),
     (["--strict"], 1),

@@ -9,7 +9,7 @@ from typing import Any
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from headscope.core.facts import CheckpointManifest, Report, SentencePipeline
+from headscope.core.facts import CheckpointKind, CheckpointManifest, Report, SentencePipeline
 from headscope.core.facts.environment import package_version, tool_version
 from headscope.core.facts.heads.tasks import Activation
 from headscope.core.facts.report import find_missing
@@ -80,8 +80,11 @@ def _collect_served(report: Report, manifest: CheckpointManifest) -> Served:
     sentence, named = manifest.sentence, report.checkpoint.architectures
     module = sentence.activation if sentence is not None else ""
     architecture = named[0] if named else ""
-    count = report.model.num_labels
-    found = Served(architecture, manifest.config, count, _files_beside_weights(sentence), module, report.shows_chain)
+    count, config = report.model.num_labels, manifest.config
+    if manifest.kind is CheckpointKind.CLASS:  # as `save_pretrained` writes it for classes with names
+        maps = {name: at for at, name in enumerate(report.model.labels)}
+        config = {"id2label": {str(at): name for name, at in maps.items()}, "label2id": maps, **config}
+    found = Served(architecture, config, count, _files_beside_weights(sentence), module, report.shows_chain)
     if sentence is None:
         return found
     return replace(found, modules=", ".join(sentence.modules), library=sentence.library_class)
@@ -100,7 +103,7 @@ def _files_beside_weights(sentence: SentencePipeline | None) -> frozenset[str] |
 def _limit_of(report: Report, manifest: CheckpointManifest) -> str:
     """Gives the reason why the facts don't cover a checkpoint, whatever the engine; "" if they do."""
     named, own = report.checkpoint.architectures, report.model.class_name
-    missing = find_missing(report)
+    missing, is_class = find_missing(report), manifest.kind is CheckpointKind.CLASS
     limits = {
         "the facts don't cover PEFT adapters": report.adapter is not None,
         "the facts don't cover quantized checkpoints": report.model.quantization is not None
@@ -111,10 +114,10 @@ def _limit_of(report: Report, manifest: CheckpointManifest) -> str:
         and named[0] != own
         and not report.shows_chain,
         "the facts don't cover damaged weight files": report.needs_repair,
-        "headscope doesn't know which weights of the model the checkpoint holds": not report.is_compared
-        or bool(report.unknown),
+        "headscope doesn't know which weights of the model the checkpoint holds": not is_class
+        and (not report.is_compared or bool(report.unknown)),
         "the checkpoint doesn't hold all the weights of the model, and engines differ in what they do then": bool(
-            missing.head or missing.elsewhere or report.weights.mismatched
+            not is_class and (missing.head or missing.elsewhere or report.weights.mismatched)
         ),
     }
     return next((reason for reason, holds in limits.items() if holds), "")

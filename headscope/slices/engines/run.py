@@ -42,7 +42,8 @@ def engines(
     configuration next to Transformers, in a process each, and what their scores show replaces what was read.
 
     Args:
-        reference: A Hub ID, `id@revision`, an `hf://` URI, a Hub URL, a local folder or weight file, or a snapshot.
+        reference: A Hub ID, `id@revision`, an `hf://` URI, a Hub URL, a local folder or weight file, a snapshot,
+            or a class of Transformers, in its default configuration.
         options: See `EnginesOptions`.
         progress: Called with a short sentence before each step.
 
@@ -66,7 +67,7 @@ def engines(
     if engine is not None:
         engine = read_engine(engine)
     _check_run(engine, run=run, python=python)
-    checkpoint = examine("inspect", make_request(reference, options), progress)
+    checkpoint = examine("inspect", make_request(reference, options), progress, takes_class=True)
     if run:
         found = engines_for(checkpoint, engine)
         found = replace(found, engines=tuple(_run_heads(found, checkpoint, python, progress)))

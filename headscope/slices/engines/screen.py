@@ -34,6 +34,7 @@ def engines_screen(report: EnginesReport, *, details: bool = False) -> Renderabl
     """Shows the verdict, the head as Transformers computes it, and what each engine does."""
     parts: list[RenderableType] = [engines_verdict(report), Text()]
     known = report.formula or "head not determined"
+    known += ", in its default configuration" if report.reference == report.model_class else ""
     function = "raw logits" if report.activation == Activation.NONE else report.activation
     parts.append(Paragraph(label(f"{known}, then {function}"), Text("model in Transformers", STRONG), _MARGIN))
     ordered = sorted(report.engines, key=lambda item: _ORDER.index(item.verdict))
