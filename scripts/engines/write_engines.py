@@ -31,8 +31,21 @@ headscope engines distilbert-base-uncased-finetuned-sst-2-english
 
 It reports for each engine whether it computes scores at all, whether it runs the same head, and which function it
 applies to the scores by default. `--details` adds where it pools, what it drops, how to get logits, and the file and
-line that this was read in. `--engine vllm` shows one engine, `--engine vllm@0.33.0` one version of it. The exit code is
-0 if nothing differs, 1 for a different head or activation, and 3 if the facts don't say.
+line that this was read in. `--engine vllm` shows one engine, `--engine vllm@0.33.0` one version of it; `tei`, `st`,
+`llamacpp`, `onnx` and `pipeline` are names too. MODEL may be a class of Transformers, in its default configuration.
+
+The function that the others are compared with is that of the checkpoint's own library: CrossEncoder's for a checkpoint
+that it saved, otherwise the pipeline's.
+
+| exit code | one engine (`--engine`) | all engines |
+|---|---|---|
+| 0 | the same head; another activation is shown in yellow | at least one runs the same head with the same function |
+| 1 | a different head, no scores, or a softmax of one score, which is always 1.0 | none does |
+| 3 | the facts don't say | the facts on none say |
+
+With `--strict`, another activation is 1 too, and so is an engine that reads the padding token at the end of a text, or
+any engine of the list that differs. `headscope check --engine` reports the same as findings: errors where `engines`
+exits with 1, warnings where only `--strict` does.
 
 **Run an engine.** `--run` runs the engines that are installed next to headscope, or `--engine NAME` with the
 interpreter that `--python` names, on a small copy of the configuration with random weights, next to Transformers on
@@ -59,7 +72,9 @@ another version, the answer is "not determined". If the engine is installed besi
 
 **What it doesn't look at.** Without `--run`, no engine is run or imported, and no values are compared. The layers
 below the head aren't compared either: an engine can run the right head on hidden states that differ. A run looks at
-random weights, one layer of each kind, and float32. Quantized checkpoints and adapters are not determined.
+random weights, one layer of each kind, and float32; an engine that refuses this copy may take the checkpoint, so that is
+"not determined". Quantized checkpoints, adapters, and classifiers beside a pooling of sentence-transformers are not
+determined. Flags of the server, tokenizers (except those that Infinity refuses) and texts that are cut aren't compared.
 
 ## Engines
 

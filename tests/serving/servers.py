@@ -7,6 +7,7 @@ The forms were written from the sources of vLLM 0.32.0 (`entrypoints/pooling`), 
 
 import json
 import math
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -263,9 +264,11 @@ def send_bytes(handler: BaseHTTPRequestHandler, data: bytes, status: int = 200, 
 
 @contextmanager
 def serve_with(
-    answer: Callable[[BaseHTTPRequestHandler, Asked], None], log: list[Asked] | None = None
+    answer: Callable[[BaseHTTPRequestHandler, Asked], None],
+    log: list[Asked] | None = None,
+    context: ssl.SSLContext | None = None,
 ) -> Iterator[str]:
-    """The URL of a server that answers every request with a function, while it runs."""
+    """The URL of a server that answers every request with a function, while it runs; https with a context."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version, disable_nagle_algorithm = "HTTP/1.1", True
@@ -286,12 +289,14 @@ def serve_with(
             """Nothing is written."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    if context is not None:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
     server.daemon_threads = True
     server.block_on_close = False
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
+        yield f"http{'s' if context else ''}://127.0.0.1:{server.server_address[1]}"
     finally:
         server.shutdown()
         server.server_close()

@@ -1,17 +1,23 @@
 """Servers that fail, lie or attack: each is an error that says what was found, in bounded time and memory."""
 
+import datetime
 import gzip
 import json
+import ssl
 import time
 import tracemalloc
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from serving.servers import Asked, send_bytes, send_json, serve_with
 
-from headscope.errors import ExitCode, HeadscopeError, Malformed, NetworkError
+from headscope.errors import ExitCode, HeadscopeError, Malformed, NetworkError, UsageError
 from headscope.shared.serving.answers import Answers
 from headscope.shared.serving.asking.address import ServerAddress
 from headscope.shared.serving.asking.ask import ask
@@ -330,3 +336,54 @@ def test_surrogates_and_nulls_in_texts_can_be_sent() -> None:
 def test_odd_answers_to_discovery_fit_nothing(payload: Any) -> None:
     with serve_with(lambda handler, asked: send_json(handler, payload)) as url, pytest.raises(HeadscopeError):
         find_protocol(ServerAddress(url, timeout=20))
+
+
+def test_a_server_that_takes_only_post_and_wants_a_token_is_asked_for_one() -> None:
+    def answer(handler: Handler, asked: Asked) -> None:
+        send_json(handler, {"detail": "no"}, 401 if asked.method == "POST" else 405)
+
+    with serve_with(answer) as url, pytest.raises(HeadscopeError) as caught:
+        find_protocol(ServerAddress(url, retries=0))
+    assert "(POST): 401" in caught.value.message and "pass a token" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("status", "texts", "hint"),
+    [(422, [("a long text",)], "limit is shorter than this text of 11 characters"), (500, TWO, "--batch-size 1")],
+)
+def test_a_refusal_names_the_option_that_may_avoid_it(status: int, texts: list[tuple[str, ...]], hint: str) -> None:
+    error = failure(lambda handler, asked: send_json(handler, {"error": "no"}, status), texts=texts)
+    assert f"answered {status}: no" in error.message and hint in error.hint
+
+
+def test_a_certificate_that_is_not_trusted_is_named_and_can_be_given(tmp_path: Path) -> None:
+    place = tmp_path / "own.pem"
+    place.write_bytes(_self_signed())
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(place)
+
+    def answer(handler: Handler, asked: Asked) -> None:
+        found = {"model_id": "m", "model_type": {"classifier": {}}, "version": "1"}
+        send_json(handler, found if asked.path == "/info" else {}, 200 if asked.path == "/info" else 404)
+
+    with serve_with(answer, context=context) as url:
+        address = url.replace("127.0.0.1", "localhost")
+        with pytest.raises(NetworkError) as caught:
+            find_protocol(ServerAddress(address, retries=0))
+        assert "certificate is not trusted: self-signed" in caught.value.message and "--ca FILE" in caught.value.hint
+        assert find_protocol(ServerAddress(address, retries=0, ca=str(place))).name == "tei"
+        with pytest.raises(UsageError, match="holds no certificates"):
+            find_protocol(ServerAddress(address, ca=str(tmp_path / "missing.pem")))
+
+
+def _self_signed() -> bytes:
+    """A key and a certificate of localhost, in PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    start = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+    made = x509.CertificateBuilder(name, name, key.public_key(), 7, start, start + datetime.timedelta(days=36500))
+    made = made.add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+    secret = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return secret + made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)

@@ -78,6 +78,100 @@ def test_names_that_are_exchanged_are_another_order() -> None:
     assert found.same is False and found.explanation is not None and found.explanation.order == (1, 0, 2)
 
 
+@pytest.mark.parametrize(
+    ("labels", "names", "label2id"),
+    [
+        (("red", "green", "blue"), ["RED", "GREEN", "BLUE"], {}),
+        (("very good", "so-so", "bad"), ["Very_Good", "so_so", "BAD"], {}),
+        (("rot", "gruen", "blau"), ["red", "green", "blue"], {"red": 0, "green": 1, "blue": 2}),
+        (("red", "green", "blue"), ["0", "1", "2"], {}),
+        (("red", "green", "blue"), ["label_0", "label_1", "label_2"], {}),
+    ],
+)
+def test_names_are_matched_without_case_and_through_the_maps(
+    labels: Sequence[str], names: list[str], label2id: dict[str, int]
+) -> None:
+    order = sorted(range(3), key=lambda at: names[at])  # as `ask` gives them
+    given = answered(softmax(OWN)[:, order], [names[at] for at in order])
+    reference = ReferenceScores(OWN, labels, "softmax", lambda name: None, dict, label2id)
+    found = compare_scores(reference, given)
+    assert (found.same, found.explanation) == (True, None), found
+    assert found.class_changes is not None and found.class_changes.share == 0
+
+
+@pytest.mark.parametrize(
+    ("labels", "names", "label2id"),
+    [
+        (LABELS, ["nein", "vielleicht", "ja"], {}),
+        (LABELS, ["no", "maybe", "JA"], {}),
+        (LABELS, ["LABEL_1", "LABEL_2", "LABEL_3"], {}),
+        (("a", "b", "c"), ["RED", "GREEN", "BLUE"], {"red": 0, "green": 1, "Green": 2}),
+        (("Red", "red", "blue"), ["RED", "Red", "BLUE"], {}),
+        (("red", "green", "blue"), ["RED", "GREEN", "BLUE"], {"red": 2, "green": 1, "blue": 0}),
+    ],
+)
+@pytest.mark.parametrize("is_equal", [True, False])
+def test_names_that_do_not_match_give_no_order_and_no_changes_of_class(
+    labels: Sequence[str], names: list[str], label2id: dict[str, int], is_equal: bool
+) -> None:
+    order = sorted(range(3), key=lambda at: names[at])
+    given = softmax(OWN if is_equal else OTHER)[:, order]
+    variants = {AS_IT_IS: VariantScores(OWN), "other": VariantScores(OTHER)}
+    reference = ReferenceScores(OWN, labels, "softmax", lambda name: None, lambda: variants, label2id)
+    found = compare_scores(reference, answered(given, [names[at] for at in order]))
+    assert found.same is (None if is_equal else False)
+    assert (found.explanation, found.class_changes) == (None, None)
+    assert "names the classes" in found.reason and ("equal" in found.reason) is is_equal
+
+
+def test_other_names_in_an_order_that_the_server_states_are_compared_by_index() -> None:
+    given = replace(answered(softmax(OWN), ["nein", "vielleicht", "ja"]), is_indexed=True)
+    found = compared(given)
+    assert found.same is True
+    assert "by their index" in found.notes[0]
+
+
+def test_the_top_class_alone_can_show_a_difference_but_not_that_scores_are_equal() -> None:
+    def top(scores: Scores) -> Answers:
+        rows = [Answer((float(row.max()),), (LABELS[row.argmax()],), is_partial=True) for row in scores]
+        return Answers("engine", "1", "protocol", False, tuple(rows))
+
+    equal, other = compared(top(softmax(OWN))), compared(top(softmax(OTHER)))
+    assert (equal.same, other.same, other.explanation) == (None, False, None)
+    assert "only the class with the highest score" in equal.reason and "equal" in equal.reason
+    assert equal.class_changes is not None and equal.class_changes.share == 0
+    assert other.class_changes is not None
+    assert other.class_changes.share == float((OWN.argmax(1) != OTHER.argmax(1)).mean())
+    renamed = replace(top(softmax(OWN)), items=tuple(Answer((0.5,), ("ja",), True) for _ in OWN))
+    assert compared(renamed).same is None
+
+
+def _asked_again(*scores: Scores) -> Callable[[Sequence[int]], Answers]:
+    rounds = iter(scores)
+    return lambda places: answered(next(rounds)[list(places)])
+
+
+def test_a_server_that_answers_otherwise_when_asked_again_has_no_other_explanation() -> None:
+    variants = {AS_IT_IS: VariantScores(OWN)}
+    reference = ReferenceScores(OWN, LABELS, "softmax", {"float16": HALF}.get, lambda: variants)
+    right, noise = softmax(OWN), np.random.default_rng(3).normal(size=OWN.shape) * 0.2
+    shuffled = compare_scores(reference, answered(right[::-1]), _asked_again(right, right))
+    assert shuffled.same is False and "alone, where they are the checkpoint's" in shuffled.reason
+    noisy = compare_scores(reference, answered(right + noise), _asked_again(right, right - noise))
+    assert noisy.same is False and "from one request to the next" in noisy.reason
+    slightly = compare_scores(reference, answered(right + noise * 1e-3), _asked_again(right, right - noise * 1e-3))
+    assert slightly.same is None and "from one request to the next" in slightly.reason
+    equal = compare_scores(reference, answered(right), _asked_again())
+    assert equal.same is True
+
+
+@pytest.mark.parametrize("name", ["softmax", "sigmoid"])
+def test_a_function_that_is_applied_twice_is_named(name: str) -> None:
+    function = {item.name: item.forward for item in SCORE_FUNCTIONS}[name]
+    found = compared(answered(function(function(OWN))), activation=name)
+    assert found.explanation is not None and found.explanation.activation == f"{name} of {name}"
+
+
 def test_classes_of_a_model_with_several_labels_are_those_above_one_half() -> None:
     found = compared(answered(1 / (1 + np.exp(-OTHER))), activation="sigmoid")
     assert found.class_changes is not None
@@ -93,12 +187,32 @@ HALF = OWN * (1 + np.random.default_rng(7).uniform(-5e-4, 5e-4, OWN.shape))
 ROUNDED = OWN * (1 + np.random.default_rng(8).uniform(-5e-4, 5e-4, OWN.shape))
 
 
-def test_rounding_of_half_precision_counts_as_the_same_only_where_the_model_rounds_as_much() -> None:
-    answers = answered(ROUNDED, is_raw=True)
-    assert compared(answers).same is False
-    found = compared(answers, half=HALF)
+NEAR_HALF = HALF + np.random.default_rng(9).uniform(-1e-4, 1e-4, OWN.shape)
+"""Scores of another implementation that rounds where the checkpoint's own model does."""
+
+
+def test_half_precision_counts_as_the_same_only_where_scores_are_off_as_the_models_own_are() -> None:
+    assert compared(answered(ROUNDED, is_raw=True)).same is False
+    found = compared(answered(NEAR_HALF, is_raw=True), half=HALF)
     assert (found.same, found.precision, found.notes) == (True, "float16", ())
     assert compared(answered(OWN + 10 * (ROUNDED - OWN), is_raw=True), half=HALF).same is False
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ROUNDED,
+        OWN + np.random.default_rng(10).normal(size=3) * 1e-3,
+        OWN + np.tanh(OTHER) * 1e-3,
+        OWN + np.random.default_rng(11).normal(size=OWN.shape) * 5e-4,
+    ],
+    ids=["rounded elsewhere", "another bias", "another layer", "noise"],
+)
+def test_small_differences_of_another_kind_are_never_green(given: Scores) -> None:
+    for stated in ("", "float16"):
+        found = compared(replace(answered(given, is_raw=True), dtype=stated), half=HALF)
+        assert found.same is None and found.explanation is None
+        assert "float16" in found.reason and "slightly different weights" in found.reason
 
 
 def test_half_precision_is_not_allowed_to_an_engine_that_says_it_computes_in_single() -> None:
@@ -107,14 +221,17 @@ def test_half_precision_is_not_allowed_to_an_engine_that_says_it_computes_in_sin
 
 
 def test_variants_that_half_precision_cannot_tell_apart_are_named() -> None:
-    found = compared(answered(ROUNDED, is_raw=True), half=HALF, nearly=OWN * (1 + 2e-4))
+    found = compared(answered(NEAR_HALF, is_raw=True), half=HALF, nearly=OWN * (1 + 2e-4))
     assert found.same is True
     [note] = found.notes
     assert note.startswith("float16 ") and note.endswith(": nearly")
 
 
 def test_a_variant_is_named_from_scores_in_half_precision() -> None:
-    found = compared(answered(OTHER * (1 + (HALF / OWN - 1)), is_raw=True), half=HALF)
+    given = answered(OTHER * (1 + (HALF / OWN - 1)), is_raw=True)
+    unstated = compared(given, half=HALF)
+    assert (unstated.same, unstated.explanation) == (False, None) and "--dtype float16" in unstated.reason
+    found = compared(replace(given, dtype="float16"), half=HALF)
     assert found.explanation is not None and found.precision == "float16"
     assert (found.explanation.variant, found.explanation.activation) == ("without the pooler", "none")
 
@@ -191,7 +308,8 @@ def test_no_explanation_in_half_precision_is_wrong() -> None:
         model = Model(random, texts, classes)
         variant = str(random.choice(KNOWN if number % 2 else ("second token", "no bias", "softsign")))
         function = str(random.choice(list(functions)))
-        logits = _rounded(model.logits(variant), float(random.choice(list(roundings.values()))), number + 1)
+        stated = str(random.choice(list(roundings)))
+        logits = _rounded(model.logits(variant), roundings[stated], number + 1)
         reference = ReferenceScores(
             model.logits(AS_IT_IS),
             [f"class {at}" for at in range(classes)],
@@ -201,7 +319,7 @@ def test_no_explanation_in_half_precision_is_wrong() -> None:
             ),  # type: ignore[misc]
             lambda model=model: {name: VariantScores(model.logits(name)) for name in KNOWN},  # type: ignore[misc]
         )
-        found = compare_scores(reference, answered(functions[function](logits), ()))
+        found = compare_scores(reference, replace(answered(functions[function](logits), ()), dtype=stated))
         assert not found.same or (variant, function) == (AS_IT_IS, "softmax")
         if found.explanation is not None:
             named += 1

@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 import headscope
 from headscope.shared.serving.cited import Served, engine_names, facts_on, first_that_fits
 from headscope.shared.serving.engine_facts import EnginesReport, EngineVerdict
+from headscope.shell.app import main
 
 SAME, OPEN = EngineVerdict.SAME, EngineVerdict.NOT_DETERMINED
 LABELS = {"0": "a", "1": "b", "2": "c"}
@@ -30,7 +31,14 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def folder(bert: Path, tmp_path: Path) -> Path:
     shutil.copytree(bert, tmp_path / "model")
+    name_tokenizer(tmp_path / "model", "PreTrainedTokenizerFast")
     return configure(tmp_path / "model", **KNOWN)
+
+
+def name_tokenizer(folder: Path, name: str) -> None:
+    """Writes the class of the tokenizer: Transformers 5 names one that libraries on Transformers 4 don't have."""
+    file = folder / "tokenizer_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"tokenizer_class": name}))
 
 
 def configure(folder: Path, **fields: Any) -> Path:
@@ -55,6 +63,121 @@ def test_a_classifier_that_is_known_throughout_is_the_same_in_several_engines(fo
     found = headscope.engines(folder, offline=True)
     same = {name for name, verdict in verdicts(found).items() if verdict is SAME}
     assert same == {"infinity", "sglang", "text-embeddings-inference", "transformers-pipeline", "vllm"}
+
+
+@pytest.fixture(scope="module")
+def one_score(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("one") / "model"
+    shutil.copytree(bert, folder)
+    place = folder / "model.safetensors"
+    cut = {name: value[:1] if name.startswith("classifier") else value for name, value in load_file(place).items()}
+    save_file(cut, place, metadata={"format": "pt"})
+    return configure(folder, id2label={"0": "score"}, label2id={"score": 0}, problem_type=None)
+
+
+def test_the_reference_is_what_the_checkpoints_own_library_applies(folder: Path, one_score: Path) -> None:
+    own = headscope.engines(one_score, engine="pipeline", offline=True)
+    assert (own.activation, own.engines[0].verdict) == ("sigmoid", SAME)
+    settings = {"activation_fn": "torch.nn.modules.linear.Identity"}
+    encoder = headscope.engines(configure(folder, sentence_transformers=settings), engine="st", offline=True)
+    assert (encoder.activation, encoder.engines[0].verdict) == ("none", SAME)
+
+
+def test_one_score_under_a_softmax_is_a_fault(one_score: Path) -> None:
+    [item] = headscope.engines(one_score, engine="sglang", offline=True).engines
+    assert item.is_constant and item.is_fault and "always 1.0" in item.reason
+    assert item.verdict is EngineVerdict.DIFFERENT
+
+
+def rows_of(folder: Path, engine: str) -> tuple[Any, Any, Any]:
+    [item] = headscope.engines(folder, engine=engine, offline=True).engines
+    return item.runs, item.same_head, item.activation
+
+
+def test_a_tokenizer_of_transformers_5_is_refused_by_infinity(folder: Path) -> None:
+    assert rows_of(folder, "infinity")[0] is True
+    name_tokenizer(folder, "TokenizersBackend")
+    assert rows_of(folder, "infinity")[0] is False
+
+
+def test_a_bert_that_is_a_decoder_is_another_model_in_engines_without_a_causal_mask(folder: Path) -> None:
+    configure(folder, is_decoder=True)
+    assert rows_of(folder, "vllm")[:2] == (True, False)
+    assert rows_of(folder, "pipeline")[:2] == (True, True)
+    assert [rows_of(folder, engine)[1] for engine in ("sglang", "tei")] == [None, None]
+
+
+def test_a_head_that_is_made_of_tokens_is_not_that_of_the_checkpoint(folder: Path, tmp_path: Path) -> None:
+    settings = {"classifier_from_token": ["no", "yes"], "method": "from_2_way_softmax"}
+    qwen = configure(tiny.save(tmp_path / "qwen2", "qwen2"), **KNOWN, **settings)
+    assert rows_of(qwen, "vllm")[:2] == (True, False)
+    assert rows_of(configure(folder, **settings), "vllm")[:2] == (None, None)
+
+
+def test_a_cross_encoder_of_sentence_transformers_6_is_the_same_in_its_own_library(folder: Path) -> None:
+    listed = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"}]
+    (folder / "modules.json").write_text(json.dumps(listed))
+    settings = {"model_type": "CrossEncoder", "activation_fn": "torch.nn.modules.linear.Identity"}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    found = headscope.engines(folder, engine="st", offline=True)
+    assert (found.activation, found.engines[0].verdict) == ("none", SAME)
+
+
+def test_a_class_is_answered_in_its_default_configuration(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["engines", CLASS, "--offline"]) == 0
+    shown = capsys.readouterr().out
+    assert "default configuration" in " ".join(shown.split()) and max(map(len, shown.splitlines())) <= 80
+    assert headscope.engines(CLASS, engine="llamacpp", offline=True).engines[0].same_head is False
+
+
+GATES = [
+    ([], 0),
+    (["--strict"], 1),
+    (["--engine", "llamacpp"], 1),
+    (["--engine", "st"], 0),
+    (["--engine", "st", "--strict"], 1),
+    (["--engine", "onnx"], 0),
+    (["--engine", "tei"], 0),
+    (["--engine", "TEI@1.9.3", "--strict"], 0),
+    (["--engine", "ctranslate2"], 1),
+    (["--engine", "vllm@0.1.0"], 3),
+]
+
+
+@pytest.mark.parametrize(
+    ("options", "code"), GATES, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
+)
+def test_a_different_head_fails_and_a_different_activation_only_with_strict(
+    options: list[str], code: int, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["engines", str(folder), "--offline", *options]) == code, capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("engine", "code"), [("llamacpp", 1), ("st", 0), ("tei", 0), ("ctranslate2", 1)])
+def test_check_agrees_with_the_command(engine: str, code: int, folder: Path) -> None:
+    rules = ["--select", "HS901,HS902,HS903,HS904", "--for", "inference"]
+    assert main(["check", str(folder), "--offline", "--engine", engine, *rules]) == code
+
+
+def test_every_engine_without_scores_has_its_reason_on_its_row(folder: Path) -> None:
+    found = headscope.engines(folder, offline=True)
+    shown = " ".join(str(found).split())
+    refused = [item for item in found.engines if item.verdict is EngineVerdict.NO_SCORES]
+    assert len(refused) > 1 and len({item.reason for item in refused}) > 1
+    assert all(f"no scores. {item.reason.removesuffix('.')}" in shown for item in refused)
+
+
+def test_padding_that_is_read_is_on_the_screen_and_in_the_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = configure(tiny.save(tmp_path / "model", "qwen2"), **KNOWN)
+    assert main(["engines", str(folder), "--offline", "--engine", "vllm"]) == 0
+    first, _, _ = capsys.readouterr().out.partition("\n\n")
+    assert "even if that is the padding token" in " ".join(first.split())
+    assert main(["engines", str(folder), "--offline", "--engine", "vllm", "--strict"]) == 1
 
 
 UNKNOWN: dict[str, tuple[Callable[[Path], Any], str]] = {

@@ -34,7 +34,7 @@ EXPECTED = {
     "vllm-bert": Expected("vllm", OWN, "softmax", same_scores=True),
     "vllm-ernie": Expected("vllm-pooling", NO_POOLER, "softmax", same_scores=False),
     "infinity-bert": Expected("infinity", OWN, "softmax", same_scores=True, gives_logits=False),
-    "infinity-bert-one-label": Expected("infinity", OWN, "sigmoid", same_scores=False),
+    "infinity-bert-one-label": Expected("infinity", OWN, "sigmoid", same_scores=True),  # as the pipeline gives
     "mlserver-bert": Expected("kserve", OWN, "softmax", same_scores=True),
     "llama-cpp-bert-one-label": Expected("llama-cpp", NO_POOLER, "none", same_scores=False, precision="float16"),
 }

@@ -27,12 +27,13 @@ def engine_other_head(this: Rule, subject: Subject) -> Findings:
     """Another position, activation or layer than in Transformers, without an error."""
     engine = _engine_of(subject)
     # An engine that refuses the checkpoint has no head to compare: HS903 reports it.
-    if engine.runs and engine.same_head is None:
+    if engine.runs and engine.same_head is None and not engine.is_constant:
         raise NotKnown(engine.reason or f"the source of {engine.title} doesn't tell")
-    if engine.same_head is False:
+    if engine.runs and engine.is_fault:
+        computed = f"computes {engine.formula}" if engine.formula else "gives other scores"
         yield this.find(
             _error_at_inference(subject),
-            f"{engine.title} {engine.version} computes {engine.formula}. {engine.reason}",
+            f"{engine.title} {engine.version} {computed}. {engine.reason}",
             f"Serve it with an engine that runs this head, which `headscope engines` lists ({engine.source}).",
         )
 
@@ -49,12 +50,13 @@ def engine_other_function(this: Rule, subject: Subject) -> Findings:
     engine = _engine_of(subject)
     if engine.runs and engine.same_activation is None:
         raise NotKnown(f"which function {engine.title} applies to these scores is not known")
-    if engine.same_activation is False:
-        names = (engine.activation or "", subject.report.model.activation)
+    if engine.same_activation is False and not engine.is_constant:
+        names = (engine.activation or "", engine.own_activation)
         given, expected = ({"none": "no function"}.get(name, name) for name in names)
         yield this.find(
             _warning_at_inference(subject),
-            f"{engine.title} {engine.version} applies {given} to the scores by default; the loss takes {expected}.",
+            f"{engine.title} {engine.version} applies {given} to the scores by default; the checkpoint's own library "
+            f"applies {expected}.",
             "Request logits, as `headscope engines MODEL --details` shows, and apply the function yourself.",
         )
 

@@ -26,7 +26,8 @@ class Answers:
 
     `is_raw` says that logits were requested, and not the engine's default. `engine` and `version` are as the engine
     gave them, "" where it didn't. `protocol` is how the scores were requested. `notes` say what was left out. `dtype`
-    is the precision that the engine says it computes in, "" where it doesn't say.
+    is the precision that the engine says it computes in, "" where it doesn't say. `is_indexed`: the engine said in
+    which order its model has the classes. `is_run`: headscope ran the engine, on the checkpoint's own weights.
     """
 
     engine: str
@@ -36,3 +37,5 @@ class Answers:
     items: tuple[Answer, ...]
     notes: tuple[str, ...] = ()
     dtype: str = ""
+    is_indexed: bool = False
+    is_run: bool = False

@@ -17,6 +17,7 @@ from headscope.errors import UsageError, did_you_mean
 
 _FOLDER = Path(__file__).parent / "facts"
 _FILES, _COUNT, _SCORE_MODULE, CHAIN = "@files", "@num_labels", "@cross_encoder_activation", "@chain"
+_MODULES, _LIBRARY, _TOKENIZER = "@modules", "@library", "@tokenizer"
 _UNREADABLE = object()
 """The value of a field inside of something that is not an object."""
 OTHER = "other"
@@ -29,7 +30,8 @@ class Served:
 
     `files` are those beside the weights, None where they could not be read. `score_module` is the class of PyTorch that
     a CrossEncoder's own settings put on its scores, "" for none. `is_chain`: the head is a chain of
-    sentence-transformers' modules.
+    sentence-transformers' modules. `modules` are the class names of those that are listed, joined by commas, `library`
+    is the class that saved them, `tokenizer` the class of the tokenizer; "" if not known.
     """
 
     architecture: str
@@ -38,6 +40,9 @@ class Served:
     files: frozenset[str] | None
     score_module: str = ""
     is_chain: bool = False
+    modules: str = ""
+    library: str = ""
+    tokenizer: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,8 @@ class EngineFacts:
     heads: Sequence[Mapping[str, Any]]
     scores: Sequence[Mapping[str, Any]]
     notes: Sequence[Mapping[str, Any]]
+    unread: tuple[str, ...]
+    """Fields of config.json that change the scores, and were read for the rows alone that name them."""
 
     def float32_becomes(self, architecture: str) -> str:
         """Gives the dtype that a float32 checkpoint of a class is computed in by default; "" for float32 or unknown."""
@@ -87,13 +94,25 @@ def facts_on(engine: str) -> EngineFacts:
         float32_not=tuple(found["dtype"].get("float32_not", ())),
         not_looked_at=tuple(found["not_looked_at"]),
         notes=found.get("notes", ()),
+        unread=tuple(found.get("unread", ())),
     )
+
+
+_OTHER_NAMES = {
+    "tei": "text-embeddings-inference", "llamacpp": "llama-cpp", "llama.cpp": "llama-cpp", "llama": "llama-cpp",
+    "st": "sentence-transformers", "crossencoder": "sentence-transformers", "sbert": "sentence-transformers",
+    "onnx": "onnx-runtime", "onnxruntime": "onnx-runtime", "ort": "onnx-runtime", "pipeline": "transformers-pipeline",
+    "transformers": "transformers-pipeline", "transformersjs": "transformers-js", "transformers.js": "transformers-js",
+    "mlx": "mlx-embeddings", "ct2": "ctranslate2", "infinity-emb": "infinity",
+}  # fmt: skip
+"""What people call the engines."""
 
 
 def named_engine(text: str) -> tuple[str, str]:
     """Splits what a user named, `NAME` or `NAME@VERSION`, into engine and version; "" without a version."""
     name, _, version = text.partition("@")
-    return name, version
+    plain = name.strip().lower().replace("_", "-")
+    return _OTHER_NAMES.get(plain, plain), version
 
 
 def check_engine(text: str) -> None:
@@ -102,9 +121,9 @@ def check_engine(text: str) -> None:
 
 
 def read_engine(text: str) -> str:
-    """Reads the name of an engine that there are facts on. Raises UsageError for another."""
+    """Gives a named engine in the spelling of `engine_names`. Raises UsageError for one that there are no facts on."""
     check_engine(text)
-    return text
+    return "@".join(filter(None, named_engine(text)))
 
 
 def first_that_fits(rows: Sequence[Mapping[str, Any]], served: Served) -> tuple[Mapping[str, Any] | None, str]:
@@ -137,7 +156,10 @@ def _condition_holds(name: str, condition: Mapping[str, Any], served: Served) ->
         return None if served.files is None else served.files.issuperset(condition["has"])
     if name == _COUNT and served.num_labels is None:
         return None
-    own = {_COUNT: served.num_labels, _SCORE_MODULE: served.score_module or None, CHAIN: served.is_chain or None}
+    own: dict[str, Any] = {
+        _COUNT: served.num_labels, _SCORE_MODULE: served.score_module or None, CHAIN: served.is_chain or None,
+        _MODULES: served.modules, _LIBRARY: served.library, _TOKENIZER: served.tokenizer,
+    }  # fmt: skip
     found = own[name] if name in own else _field_at(served.config, name)
     if found is _UNREADABLE:
         return None

@@ -4,30 +4,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from headscope.core.facts.heads.head import AS_IT_IS
 from headscope.core.facts.heads.tasks import Activation
+from headscope.errors import HeadscopeError
+from headscope.shared.serving.aligning import align_scores
 from headscope.shared.serving.answers import Answers
-from headscope.shared.serving.explaining import (
-    SCORE_FUNCTIONS,
-    SINGLE_PRECISION,
-    ExplainedScores,
-    Scores,
-    explain_scores,
-)
+from headscope.shared.serving.explaining import SCORE_FUNCTIONS, ExplainedScores, Scores, explain_scores
+from headscope.shared.serving.rounding import Precision, half_precisions, has_pattern, single_precisions
 from headscope.shared.serving.served_facts import ClassChanges, ServedExplanation, ServedScores
 
-_ROUNDINGS = (("float32", "float64", 10.0), ("float16", "float16", 4.0), ("bfloat16", "bfloat16", 4.0))
-"""A precision, the one that its rounding is measured with on the checkpoint's own model, and how many times as much
-another implementation may be off: in single precision, more than the order of a sum may differ."""
 _SPREAD = 10
 """How much further than the tolerance the scores of different texts have to lie apart."""
+_LEFT = 10
+"""How much smaller an explanation has to make the difference."""
+_FEWEST_CUT, _SHORTEST_LIMIT, _MOST_LIMITS = 2, 3, 512
+"""Texts that were cut: one to find the limit by, one to confirm it. The limits, in tokens, that are tried."""
+_MOST_AGAIN = 6
+"""Texts that are asked for again."""
 _Z = 1.959964
-_FLOAT32 = "float32"
-_NOT_LOOKED_AT = ("texts other than these", "speed, batching and load", "the layers below the head one by one")
+_NOT_LOOKED_AT = (
+    "texts other than these",
+    "requests with more texts or fewer",
+    "speed and load",
+    "the layers below the head one by one",
+)
+AskAgain = Callable[[Sequence[int]], Answers]
+"""Asks for the texts at some places again, each in a request without others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +55,9 @@ class ReferenceScores:
     """Scores that the checkpoint gives for texts: a row for each.
 
     `activation` is what belongs on the scores, as in `inspect`. `rounded` gives the logits in another precision, None
-    where the model can't be run in it; `variants` gives those of the variants of the head. Both are called only where
-    scores differ: they take further passes of the model.
+    where the model can't be run in it; `variants` gives those of the variants of the head; `cut` those of some texts
+    that are cut to a number of tokens. They are called only where scores differ: they take further passes of the model.
+    `lengths` are the tokens of each text, () where that isn't known. `label2id` is that of the configuration.
     """
 
     logits: Scores
@@ -57,79 +65,214 @@ class ReferenceScores:
     activation: str
     rounded: Callable[[str], Scores | None]
     variants: Callable[[], Mapping[str, VariantScores]]
+    label2id: Mapping[str, int] = field(default_factory=dict)
+    lengths: Sequence[int] = ()
+    cut: Callable[[Sequence[int], int], Scores] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class _Precision:
-    """Precision of a computation, and how far scores may be off in it."""
+class _Comparison:
+    """Scores of an engine in the order of the checkpoint's classes, beside those that were expected."""
 
-    name: str
-    tolerance: float
+    reference: ReferenceScores
+    answers: Answers
+    score: Callable[[Scores], Scores]
+    expected: Scores
+    given: Scores
+    notes: tuple[str, ...]
+
+    @property
+    def scale(self) -> float:
+        """Largest expected score."""
+        # A floor, so that scores of about zero don't make the tolerance zero.
+        return max(float(np.abs(self.expected).max(initial=0.0)), 1e-3)
+
+    @property
+    def difference(self) -> float:
+        """Largest difference of a score."""
+        return float(np.abs(self.given - self.expected).max(initial=0.0))
+
+    def single(self) -> Iterator[Precision]:
+        """Yields what counts as equal in single precision, the finest first."""
+        return single_precisions(self.scale, self.reference.rounded, self.score, self.expected)
+
+    def halves(self) -> list[Precision]:
+        """Lists the half precisions that the engine may compute in."""
+        return list(half_precisions(self.answers.dtype, self.reference.rounded, self.score, self.expected))
+
+    def explained(self, within: Precision) -> ExplainedScores:
+        """Finds what explains the scores in a precision."""
+        # What leaves much of the difference explains nothing: a factor and an offset fit a little of anything.
+        tolerance = min(within.tolerance, self.difference / _LEFT)
+        variants = {name: item.logits for name, item in self.reference.variants().items()}
+        return explain_scores(variants, self.given, tolerance / self.scale)
+
+    def found(self, same: bool | None, within: Precision, reason: str = "", **more: Any) -> ServedScores:
+        """Makes the result of the comparison."""
+        longest = max(self.reference.lengths, default=0)
+        longer = (f"texts longer than {longest} tokens",) if longest else ()
+        result = ServedScores(
+            same=same,
+            explanation=None,
+            max_difference=self.difference,
+            tolerance=within.tolerance,
+            precision=within.name,
+            class_changes=_class_changes(
+                self.reference.logits, self.given, self.reference.activation, is_raw=self.answers.is_raw
+            ),
+            texts=len(self.expected),
+            reason=reason,
+            notes=self.notes,
+            not_looked_at=(*longer, *_NOT_LOOKED_AT),
+        )
+        return replace(result, **more)
 
 
-def compare_scores(reference: ReferenceScores, answers: Answers) -> ServedScores:
+def compare_scores(reference: ReferenceScores, answers: Answers, ask_again: AskAgain | None = None) -> ServedScores:
     """Compares an engine's scores with the checkpoint's, and finds what the engine computes where they differ.
 
-    Scores are equal, or have an explanation, in single precision; otherwise within the rounding of half precision,
-    which is then measured on the checkpoint's own model. A precision that the engine states is trusted.
+    Scores are equal, or have an explanation, in single precision. They are equal in half precision if they are off as
+    the checkpoint's own model is in it. What is off by as much, but otherwise, is not determined: slightly different
+    weights look the same. Explanations in half precision need an engine that is known to compute in it.
     """
-    own = reference.logits
-    given, reason = _aligned_scores(answers, reference.labels, own.shape)
     functions = {item.name: item.forward for item in SCORE_FUNCTIONS}
-    wanted = functions.get(Activation.NONE if answers.is_raw else reference.activation)
-    if given is None or wanted is None:
-        return _undetermined_scores(
-            reason or f"what belongs on the scores is {reference.activation}", len(own), answers
-        )
-    expected = wanted(own)
-    # A floor, so that scores of about zero don't make the tolerance zero.
-    scale = max(float(np.abs(expected).max(initial=0.0)), 1e-3)
-    difference = float(np.abs(given - expected).max(initial=0.0))
-    attempts: list[tuple[ExplainedScores, _Precision]] = []
-    same = False
-    for within in _possible_precisions(reference, wanted, expected, scale, answers.dtype):
-        same = difference <= within.tolerance
-        if same:
-            break
-        logits = {name: item.logits for name, item in reference.variants().items()}
-        attempts.append((explain_scores(logits, given, within.tolerance / scale), within))
-        if attempts[-1][0].fitting:
-            break
-    # Scores that hardly vary agree with any function that gives about their mean.
-    if same and (np.ptp(expected, axis=0) < _SPREAD * within.tolerance).all():
-        return _undetermined_scores(
-            "the scores of the texts hardly differ, so equal ones show nothing", len(own), answers
-        )
-    explanation, reason, notes = None, "", answers.notes
-    if not same:
-        found, within = attempts[-1] if attempts[-1][0].fitting else attempts[0]
-        explanation, reason = _describe_explanation(found, reference.variants())
-    elif within.name != _FLOAT32:
-        notes = (*notes, *_note_alike_variants(reference.variants(), wanted, given, within))
-    return ServedScores(
-        same=same,
-        explanation=explanation,
-        max_difference=difference,
-        tolerance=within.tolerance,
-        precision=within.name,
-        class_changes=_class_changes(own, given, reference.activation, is_raw=answers.is_raw),
-        texts=len(own),
-        reason=reason,
-        notes=notes,
-        not_looked_at=_NOT_LOOKED_AT,
-    )
+    score = functions.get(Activation.NONE if answers.is_raw else reference.activation)
+    count = len(reference.logits)
+    if score is None:
+        return _undetermined_scores(f"what belongs on the scores is {reference.activation}", count, answers)
+    aligned = align_scores(answers, reference.labels, reference.label2id, reference.logits.shape)
+    if aligned.scores is None:
+        return _undetermined_scores(aligned.reason, count, answers)
+    expected, given = score(reference.logits), aligned.scores
+    if aligned.top:
+        rows = np.minimum(expected, given)  # classes that were not given have at most the score of the one that was
+        rows[np.arange(count), list(aligned.top)] = given[:, 0]
+        given = rows
+    elif aligned.reason:
+        expected, given = np.sort(expected, axis=1), np.sort(given, axis=1)
+    one = _Comparison(reference, answers, score, expected, given, (*answers.notes, *aligned.notes))
+    if aligned.top:
+        changed = int((reference.logits.argmax(1) != np.asarray(aligned.top)).sum())
+        changes = interval_of(changed, count) if reference.activation == Activation.SOFTMAX else None
+        return _compare_partly(one, "the engine gave only the class with the highest score of each text", changes)
+    if aligned.reason:
+        return _compare_partly(one, f"{aligned.reason}; only the sets of scores could be compared", None)
+    return _compare_in_single(one) or _compare_in_half(one, ask_again)
 
 
-def _possible_precisions(
-    reference: ReferenceScores, wanted: Callable[[Scores], Scores], expected: Scores, scale: float, stated: str
-) -> Iterator[_Precision]:
-    """Yields the precisions that the engine may compute in, the finest first; single precision as the model rounds."""
-    yield _Precision(_FLOAT32, SINGLE_PRECISION * scale)
-    for name, measured, factor in _ROUNDINGS:
-        logits = reference.rounded(measured) if name == _FLOAT32 or stated in ("", name) else None
-        if logits is not None:
-            rounding = factor * float(np.abs(wanted(logits) - expected).max(initial=0.0))
-            yield _Precision(name, max(SINGLE_PRECISION * scale, rounding))
+def _compare_partly(one: _Comparison, reason: str, changes: ClassChanges | None) -> ServedScores:
+    """Gives the result for scores that can show a difference, but not that they are equal."""
+    for within in one.single():
+        if one.difference <= within.tolerance:
+            return one.found(None, within, f"{reason}, and they are equal", class_changes=changes)
+    within = max((*one.single(), *one.halves()), key=lambda item: item.tolerance)
+    same = None if one.difference <= within.tolerance else False
+    return one.found(same, within, f"{reason}; they differ by up to {one.difference:.2g}", class_changes=changes)
+
+
+def _compare_in_single(one: _Comparison) -> ServedScores | None:
+    """Gives the result if the scores are equal or explained in single precision; otherwise None."""
+    for within in one.single():
+        if one.difference <= within.tolerance:
+            # Scores that hardly vary agree with any function that gives about their mean.
+            if (np.ptp(one.expected, axis=0) < _SPREAD * within.tolerance).all():
+                reason = "the scores of the texts hardly differ, so equal ones show nothing"
+                return _undetermined_scores(reason, len(one.expected), one.answers)
+            return one.found(True, within)
+        variants = one.reference.variants()
+        tried = one.explained(within)
+        if tried.fitting:
+            explanation, reason = _describe_explanation(tried, variants)
+            return one.found(False, within, reason, explanation=explanation)
+        limit = _find_limit(one, within.tolerance)
+        if limit is not None:
+            function = Activation.NONE.value if one.answers.is_raw else one.reference.activation
+            own, order = variants[AS_IT_IS], tuple(range(one.given.shape[1]))
+            words = f"texts cut to {limit} tokens"
+            cut = ServedExplanation(words, own.formula, function, order, 1.0, 0.0, own.is_sum)
+            return one.found(False, within, explanation=cut)
+    return None
+
+
+def _find_limit(one: _Comparison, tolerance: float) -> int | None:
+    """Finds the number of tokens that the engine cuts texts to: the only one that gives all scores; otherwise None."""
+    lengths, cut = np.asarray(one.reference.lengths), one.reference.cut
+    if cut is None or len(lengths) != len(one.given):
+        return None
+    differs = np.abs(one.given - one.expected).max(1) > tolerance
+    rows = sorted(map(int, np.flatnonzero(differs)), key=lambda at: int(lengths[at]))
+    least = max(int(lengths[~differs].max(initial=0)), _SHORTEST_LIMIT)
+    if len(rows) < _FEWEST_CUT or not least < lengths[rows[0]] <= least + _MOST_LIMITS:
+        return None
+
+    def fits(rows: Sequence[int], limit: int) -> bool:
+        return bool(np.abs(one.score(cut(rows, limit)) - one.given[list(rows)]).max() <= tolerance)
+
+    limits = [limit for limit in range(least, int(lengths[rows[0]])) if fits(rows[:1], limit)]
+    found = [limit for limit in limits if fits(rows[1:], limit)]
+    return found[0] if len(found) == 1 else None
+
+
+def _compare_in_half(one: _Comparison, ask_again: AskAgain | None) -> ServedScores:
+    """Gives the result where single precision neither equals nor explains the scores."""
+    halves = one.halves()
+    small = [half for half in halves if one.difference <= half.tolerance]
+    for half in small:
+        # Of an engine that headscope ran on the checkpoint, the weights are known.
+        is_rounding = one.answers.is_run and half.name == one.answers.dtype
+        if is_rounding or has_pattern(one.given, one.expected, half):
+            alike = _note_alike_variants(one.reference.variants(), one.score, one.given, half)
+            return one.found(True, half, notes=(*one.notes, *alike))
+    within = max((*one.single(), *halves), key=lambda item: item.tolerance)
+    unsteady = _find_unsteady(one, within, ask_again)
+    if small:
+        names = " or ".join(half.name for half in small)
+        reason = f"the scores differ by up to {one.difference:.2g}: rounding of {names}, or slightly different weights"
+        return one.found(None, within, unsteady or reason)
+    return one.found(False, within, unsteady) if unsteady else _explain_in_half(one, halves)
+
+
+def _find_unsteady(one: _Comparison, within: Precision, ask_again: AskAgain | None) -> str:
+    """Asks for some texts again, twice, and says how the answers differ from each other; "" if they don't."""
+    if ask_again is None:
+        return ""
+    places = list(range(0, len(one.given), max(1, len(one.given) // _MOST_AGAIN)))[:_MOST_AGAIN]
+    reference = one.reference
+    again = []
+    for _ in range(2):
+        try:
+            answers = ask_again(places)
+        except HeadscopeError as err:
+            return f"some texts were requested again, each alone, and the request failed: {err.message}"
+        shape = (len(places), reference.logits.shape[1])
+        again.append(align_scores(answers, reference.labels, reference.label2id, shape).scores)
+    if again[0] is None or again[1] is None:
+        return "some texts were requested again, and the answers have another form"
+    noise, apart = (float(np.abs(again[0] - other).max()) for other in (again[1], one.given[places]))
+    single = max(item.tolerance for item in one.single())
+    if noise > single:
+        return f"the same text gets scores that differ by up to {noise:.2g} from one request to the next"
+    if apart > within.tolerance:
+        is_own = float(np.abs(again[0] - one.expected[places]).max()) <= single
+        own = ", where they are the checkpoint's" if is_own else ""
+        return f"in a request with other texts, a text gets other scores than alone{own}"
+    return ""
+
+
+def _explain_in_half(one: _Comparison, halves: Sequence[Precision]) -> ServedScores:
+    """Gives the result where the scores differ by more than half precision rounds."""
+    variants, within = one.reference.variants(), next(iter(one.single()))
+    tried = one.explained(within)
+    for half in halves:
+        found = one.explained(half)
+        if found.fitting and half.name == one.answers.dtype:
+            explanation, reason = _describe_explanation(found, variants)
+            return one.found(False, half, reason, explanation=explanation)
+        if found.explanation is not None:
+            _, reason = _describe_explanation(tried, variants)
+            hint = f"if the server computes in {half.name} (--dtype {half.name}), {found.fitting[0]} fits"
+            return one.found(False, within, f"{reason}; {hint}")
+    return one.found(False, within, _describe_explanation(tried, variants)[1])
 
 
 def _describe_explanation(
@@ -149,7 +292,7 @@ def _describe_explanation(
 
 
 def _note_alike_variants(
-    variants: Mapping[str, VariantScores], wanted: Callable[[Scores], Scores], given: Scores, within: _Precision
+    variants: Mapping[str, VariantScores], wanted: Callable[[Scores], Scores], given: Scores, within: Precision
 ) -> Iterator[str]:
     """Yields a note on the other variants that are equal within half precision too."""
     fits = {name for name, item in variants.items() if np.abs(wanted(item.logits) - given).max() <= within.tolerance}
@@ -159,30 +302,6 @@ def _note_alike_variants(
 
 def _undetermined_scores(reason: str, texts: int, answers: Answers) -> ServedScores:
     return ServedScores(None, None, None, None, "", None, texts, reason, answers.notes, _NOT_LOOKED_AT)
-
-
-def _aligned_scores(answers: Answers, labels: Sequence[str], shape: tuple[int, ...]) -> tuple[Scores | None, str]:
-    """Puts the scores into the order of the checkpoint's labels; None with the reason where that can't be done.
-
-    Names that the checkpoint doesn't have, such as LABEL_0, count by their place.
-    """
-    if len(answers.items) != shape[0]:
-        return None, f"{len(answers.items)} answers to {shape[0]} texts"
-    if any(item.is_partial for item in answers.items):
-        return None, "the engine gave the scores of some classes only"
-    if any(len(item.scores) != shape[1] for item in answers.items):
-        sizes = sorted({len(item.scores) for item in answers.items})
-        return (
-            None,
-            f"the engine gave {' or '.join(map(str, sizes))} scores for a text, and the checkpoint has {shape[1]}",
-        )
-    rows = []
-    for item in answers.items:
-        is_named = set(item.labels) == set(labels) and len(set(labels)) == len(labels)
-        scores = dict(zip(item.labels, item.scores, strict=True)) if is_named else {}
-        rows.append([scores[label] for label in labels] if is_named else list(item.scores))
-    given = np.asarray(rows, dtype=np.float64)
-    return (given, "") if np.isfinite(given).all() else (None, "the engine gave scores that are not finite")
 
 
 def _class_changes(own: Scores, given: Scores, activation: str, *, is_raw: bool) -> ClassChanges | None:

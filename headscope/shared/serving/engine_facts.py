@@ -52,7 +52,7 @@ class EngineHead:
     activation: str | None
     """What it applies to the scores by default: `softmax`, `sigmoid`, `tanh` or `none`; null if that is not known."""
     same_activation: bool | None
-    """Whether that is the function that belongs to the checkpoint's loss; null if either is not known."""
+    """Whether that is `own_activation`; null if either is not known."""
     logits: str
     """How to get logits."""
     positions: str
@@ -75,13 +75,27 @@ class EngineHead:
     """What it does beside the head: truncation, segment IDs, labels, padding, precision."""
     not_looked_at: tuple[str, ...] = ()
     """What the facts on this engine don't cover."""
+    own_activation: str = ""
+    """What the checkpoint's own library applies: CrossEncoder for one that it saved, otherwise the pipeline."""
+    is_constant: bool = False
+    """Whether every text gets 1.0: a softmax of one score."""
+
+    @property
+    def is_fault(self) -> bool:
+        """True if it can't be used in place of Transformers, whatever function is applied afterwards."""
+        return self.runs is False or self.same_head is False or self.is_constant
+
+    @property
+    def is_doubtful(self) -> bool:
+        """True if some texts may get other scores by default: a fault where it runs, an activation, read padding."""
+        return self.runs is not False and (self.is_fault or self.same_activation is False or self.reads_padding)
 
     @Derived
     def verdict(self) -> EngineVerdict:
         """Whether it runs the same head with the same function on the scores."""
         if self.runs is False:
             return EngineVerdict.NO_SCORES
-        if self.same_head is False or self.same_activation is False:
+        if self.same_head is False or self.same_activation is False or self.is_constant:
             return EngineVerdict.DIFFERENT
         is_known = self.runs and self.same_head and self.same_activation
         return EngineVerdict.SAME if is_known else EngineVerdict.NOT_DETERMINED
@@ -100,7 +114,7 @@ class EnginesReport:
     formula: str
     """What that class computes; empty if it could not be determined."""
     activation: str
-    """What belongs on its scores, as in `inspect`."""
+    """What the checkpoint's own library applies to its scores."""
     engines: tuple[EngineHead, ...]
     """One entry for each engine."""
     is_one: bool = False
@@ -110,13 +124,13 @@ class EnginesReport:
 
     @Derived
     def verdict(self) -> EngineVerdict:
-        """`different` if any engine differs, `not_determined` if one is not known, otherwise `same`. An engine that
-        gives no scores counts only where it was named."""
+        """`same` if any engine runs the same head with the same function, otherwise `different` if any differs. Where
+        one engine was named, `no_scores` is `different` too."""
         found = [item.verdict for item in self.engines]
-        if EngineVerdict.DIFFERENT in found or (self.is_one and EngineVerdict.NO_SCORES in found):
-            return EngineVerdict.DIFFERENT
-        is_open = EngineVerdict.NOT_DETERMINED in found or EngineVerdict.SAME not in found
-        return EngineVerdict.NOT_DETERMINED if is_open else EngineVerdict.SAME
+        if EngineVerdict.SAME in found:
+            return EngineVerdict.SAME
+        is_different = EngineVerdict.DIFFERENT in found or (self.is_one and EngineVerdict.NO_SCORES in found)
+        return EngineVerdict.DIFFERENT if is_different else EngineVerdict.NOT_DETERMINED
 
     def to_dict(self) -> dict[str, Any]:
         """Gives the report as plain JSON values."""

@@ -6,13 +6,27 @@ from pathlib import Path
 
 from headscope.core.facts import CheckpointKind
 from headscope.core.source.checkpoint import Checkpoint
+from headscope.errors import HeadscopeError
 from headscope.shared.serving.engine_facts import EnginesReport
 from headscope.shared.serving.judging import judge_engines
 
 
 def engines_for(checkpoint: Checkpoint, engine: str | None) -> EnginesReport:
     """Judges what the engines, or the named one, do with the head of an examined checkpoint."""
-    return judge_engines(checkpoint.report, checkpoint.manifest, engine, _why_not_covered(checkpoint))
+    limit, tokenizer = _why_not_covered(checkpoint), _tokenizer_class(checkpoint)
+    return judge_engines(checkpoint.report, checkpoint.manifest, engine, limit, tokenizer)
+
+
+def _tokenizer_class(checkpoint: Checkpoint) -> str:
+    """Gives the class that the tokenizer's settings name; "" where they can't be read or name none."""
+    from headscope.core.checkpoints.checkpoint_files import read_tokenizer_settings
+
+    try:
+        settings = [read_tokenizer_settings(place.sidecar) or {} for place in checkpoint.stored_files]
+    except HeadscopeError:
+        return ""
+    named = next((item["tokenizer_class"] for item in settings if "tokenizer_class" in item), "")
+    return named if isinstance(named, str) else ""
 
 
 def _why_not_covered(checkpoint: Checkpoint) -> str:

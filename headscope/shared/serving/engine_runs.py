@@ -15,6 +15,7 @@ from headscope.core.facts.stored.location import Location
 from headscope.errors import Unsupported
 from headscope.shared.serving.answers import TextOrPair
 from headscope.shared.serving.engine_facts import EngineHead
+from headscope.shared.serving.judging import own_activation
 from headscope.shared.serving.reference_scores import TextScorer, check_scores_texts
 from headscope.shared.serving.running.outcome import (
     BATCH,
@@ -76,7 +77,7 @@ def engine_trial(checkpoint: Checkpoint) -> Iterator[EngineTrial]:
 
     check_scores_texts(checkpoint, or_tokens=True)
     report = checkpoint.report
-    choice = checkpoint.choice
+    choice, own = checkpoint.choice, own_activation(report, checkpoint.manifest)
     reads_end = report.head is not None and report.head.pooling.kind in {
         PoolingKind.LAST_TOKEN,
         PoolingKind.LAST_NON_PAD_TOKEN,
@@ -89,9 +90,7 @@ def engine_trial(checkpoint: Checkpoint) -> Iterator[EngineTrial]:
         )
         texts = _texts_of(copy)
         batches = tuple(_batch_of(kind, texts[kind], copy) for kind in texts)
-        references = {
-            kind: scorer.reference(found, report.model.labels, report.model.activation) for kind, found in texts.items()
-        }
+        references = {kind: scorer.reference(found, report.model.labels, own) for kind, found in texts.items()}
         padded = {kind: scorer.padded_scores(texts[kind], side) for kind, side in _SIDES.items() if kind in texts}
         is_of_tokens = report.model.task is Task.TOKEN_CLASSIFICATION
         yield EngineTrial(folder, batches, ExpectedScores(references, padded), is_of_tokens)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from headscope.core.facts import CheckpointManifest, Report, SentencePipeline
+from headscope.core.facts import CheckpointKind, CheckpointManifest, Report, SentencePipeline
 from headscope.core.facts.environment import package_version, tool_version
 from headscope.core.facts.heads.tasks import Activation
 from headscope.core.facts.report import find_missing
@@ -27,18 +28,40 @@ from headscope.shared.serving.engine_facts import EngineEvidence, EngineHead, En
 
 _QUANTIZED = {"quantization_config", "compression_config"}
 """Fields that engines read, even where Transformers reads only the first."""
+_ENCODER_SETTINGS = {"sentence_transformers", "sbert_ce_default_activation_function"}
+"""Fields in which a CrossEncoder says what it applies to its scores."""
 _SAVE_FIRST = "examine the folder that the trained classifier was saved to"
 
 
+def own_activation(report: Report, manifest: CheckpointManifest) -> str:
+    """Names what the checkpoint's own library applies to its scores: CrossEncoder, or the pipeline of Transformers."""
+    return _activation_in_library(_collect_served(report, manifest), report, manifest.sentence)
+
+
+def _activation_in_library(served: Served, report: Report, sentence: SentencePipeline | None) -> str:
+    if report.model.activation == Activation.NOT_DETERMINED or served.is_chain:
+        return report.model.activation
+    is_encoder = sentence is not None and sentence.library_class == "CrossEncoder"
+    is_encoder = is_encoder or not _ENCODER_SETTINGS.isdisjoint(served.config)
+    row, _ = first_that_fits(
+        facts_on("sentence-transformers" if is_encoder else "transformers-pipeline").scores, served
+    )
+    return Activation.NOT_DETERMINED.value if row is None or row["activation"] == OTHER else row["activation"]
+
+
 def judge_engines(
-    report: Report, manifest: CheckpointManifest, engine: str | None = None, limit: str = ""
+    report: Report, manifest: CheckpointManifest, engine: str | None = None, limit: str = "", tokenizer: str = ""
 ) -> EnginesReport:
     """Judges what the engines, or one of them (`NAME` or `NAME@VERSION`), do with the head of a checkpoint.
 
-    `limit` is why the facts don't cover the files that were named, "" if they do. Raises UsageError for an unknown
-    engine or an invalid version.
+    `limit` is why the facts don't cover the files that were named, "" if they do; `tokenizer` is the class of the
+    tokenizer. Raises UsageError for an unknown engine or an invalid version.
     """
-    served, limit = _collect_served(report, manifest), limit or _limit_of(report, manifest)
+    served, limit = (
+        replace(_collect_served(report, manifest), tokenizer=tokenizer),
+        limit or _limit_of(report, manifest),
+    )
+    own = _activation_in_library(served, report, manifest.sentence)
     name, version = named_engine(engine or "")
     names = engine_names() if engine is None else (name,)
     return EnginesReport(
@@ -47,8 +70,8 @@ def judge_engines(
         architecture=served.architecture,
         model_class=report.model.class_name,
         formula=report.head.expression if report.head is not None else "",
-        activation=report.model.activation,
-        engines=tuple(_judge_engine(facts_on(item), served, report, version, limit) for item in names),
+        activation=own,
+        engines=tuple(_judge_engine(facts_on(item), served, report, own, version, limit) for item in names),
         is_one=engine is not None,
     )
 
@@ -57,8 +80,14 @@ def _collect_served(report: Report, manifest: CheckpointManifest) -> Served:
     sentence, named = manifest.sentence, report.checkpoint.architectures
     module = sentence.activation if sentence is not None else ""
     architecture = named[0] if named else ""
-    count = report.model.num_labels
-    return Served(architecture, manifest.config, count, _files_beside_weights(sentence), module, report.shows_chain)
+    count, config = report.model.num_labels, manifest.config
+    if manifest.kind is CheckpointKind.CLASS:  # as `save_pretrained` writes it for classes with names
+        maps = {name: at for at, name in enumerate(report.model.labels)}
+        config = {"id2label": {str(at): name for name, at in maps.items()}, "label2id": maps, **config}
+    found = Served(architecture, config, count, _files_beside_weights(sentence), module, report.shows_chain)
+    if sentence is None:
+        return found
+    return replace(found, modules=", ".join(sentence.modules), library=sentence.library_class)
 
 
 def _files_beside_weights(sentence: SentencePipeline | None) -> frozenset[str] | None:
@@ -74,7 +103,7 @@ def _files_beside_weights(sentence: SentencePipeline | None) -> frozenset[str] |
 def _limit_of(report: Report, manifest: CheckpointManifest) -> str:
     """Gives the reason why the facts don't cover a checkpoint, whatever the engine; "" if they do."""
     named, own = report.checkpoint.architectures, report.model.class_name
-    missing = find_missing(report)
+    missing, is_class = find_missing(report), manifest.kind is CheckpointKind.CLASS
     limits = {
         "the facts don't cover PEFT adapters": report.adapter is not None,
         "the facts don't cover quantized checkpoints": report.model.quantization is not None
@@ -85,10 +114,10 @@ def _limit_of(report: Report, manifest: CheckpointManifest) -> str:
         and named[0] != own
         and not report.shows_chain,
         "the facts don't cover damaged weight files": report.needs_repair,
-        "headscope doesn't know which weights of the model the checkpoint holds": not report.is_compared
-        or bool(report.unknown),
+        "headscope doesn't know which weights of the model the checkpoint holds": not is_class
+        and (not report.is_compared or bool(report.unknown)),
         "the checkpoint doesn't hold all the weights of the model, and engines differ in what they do then": bool(
-            missing.head or missing.elsewhere or report.weights.mismatched
+            not is_class and (missing.head or missing.elsewhere or report.weights.mismatched)
         ),
     }
     return next((reason for reason, holds in limits.items() if holds), "")
@@ -100,11 +129,18 @@ def is_for_resolution(report: Report, manifest: CheckpointManifest) -> bool:
     return report.adapter is None and report.model.quantization is None and special.isdisjoint(manifest.config)
 
 
-def _judge_engine(facts: EngineFacts, served: Served, report: Report, requested: str, limit: str) -> EngineHead:
+def _judge_engine(  # noqa: PLR0917
+    facts: EngineFacts, served: Served, report: Report, own: str, requested: str, limit: str
+) -> EngineHead:
     version = requested or installed_version(facts) or facts.read_at
     row, reason = first_that_fits(facts.heads, served)
     if served.is_chain and (row is None or CHAIN not in row.get("when", {})):
         row, reason = None, "the facts don't cover chains of sentence-transformers, whose modules have their own files"
+    unread = next(
+        (name for name in facts.unread if served.config.get(name) and name not in (row or {}).get("when", {})), ""
+    )
+    if row is not None and row["runs"] and unread:
+        row, reason = None, f"config.json sets {unread}, and whether the engine reads it isn't known for this class"
     if not _is_covered(facts, version):
         row, reason = None, f"the facts are on {facts.versions}, not on {version}"
     elif limit:
@@ -112,19 +148,28 @@ def _judge_engine(facts: EngineFacts, served: Served, report: Report, requested:
     given = {"reason": reason} if row is None else row
     score, _ = first_that_fits(facts.scores, served) if given.get("runs") else (None, "")
     activation = score["activation"] if score is not None and score["activation"] != OTHER else None
-    if given.get("same_head") and (activation is None or report.model.activation == Activation.NOT_DETERMINED):
+    if given.get("same_head") and (activation is None or own == Activation.NOT_DETERMINED):
         given = {
             **given,
             "reason": "the head is the same; the function that it applies to the scores could not be compared",
         }
-    return _engine_head(facts, version, given, activation, report)
+    found = _engine_head(facts, version, given, activation, report.model.class_name)
+    is_open = activation is None or own == Activation.NOT_DETERMINED
+    is_constant = found.runs is True and activation == Activation.SOFTMAX and served.num_labels == 1
+    reason = "One score under a softmax is always 1.0."
+    return replace(
+        found,
+        own_activation=own,
+        same_activation=None if is_open else activation == own,
+        is_constant=is_constant,
+        reason=" ".join(filter(None, (found.reason, reason))) if is_constant else found.reason,
+    )
 
 
 def _engine_head(
-    facts: EngineFacts, version: str, given: Mapping[str, Any], activation: str | None, report: Report
+    facts: EngineFacts, version: str, given: Mapping[str, Any], activation: str | None, class_name: str
 ) -> EngineHead:
     """Makes the entry of an engine; `given` is a row of its facts, or why there is none."""
-    is_open = activation is None or report.model.activation == Activation.NOT_DETERMINED
     return EngineHead(
         engine=facts.engine,
         title=facts.title,
@@ -133,13 +178,13 @@ def _engine_head(
         same_head=given.get("same_head"),
         formula=given.get("formula", ""),
         activation=activation,
-        same_activation=None if is_open else activation == report.model.activation,
+        same_activation=None,
         logits=facts.logits,
         positions=given.get("positions", ""),
         reads_padding=given.get("reads_padding", False),
         drops=tuple(given.get("drops", ())),
         dtype=facts.dtype,
-        float32_becomes=facts.float32_becomes(report.model.class_name),
+        float32_becomes=facts.float32_becomes(class_name),
         evidence=EngineEvidence.CITED if "file" in given else None,
         source=facts.source_of(given) if "file" in given else "",
         reason=given.get("reason", ""),

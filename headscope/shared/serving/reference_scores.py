@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -107,8 +108,11 @@ class TextScorer:
             own,
             labels,
             activation,
-            partial(self._scores_in_precision, texts),
+            cache(partial(self._scores_in_precision, texts)),
             cache(partial(self._find_variants, texts, own)),
+            {name: at for name, at in (self.model.config.label2id or {}).items() if type(at) is int},
+            self._count_tokens(texts),
+            partial(self._scores_when_cut, texts),
         )
 
     def padded_scores(self, texts: Sequence[TextOrPair], side: str) -> Scores:
@@ -124,7 +128,24 @@ class TextScorer:
 
     def longest(self, texts: Sequence[TextOrPair]) -> int:
         """Counts the tokens of the longest text, before it is truncated."""
-        return max(len(self.tokenizer(*text, truncation=False, verbose=False)["input_ids"]) for text in texts)
+        return max(self._count_tokens(texts))
+
+    def _count_tokens(self, texts: Sequence[TextOrPair]) -> list[int]:
+        return [len(self.tokenizer(*text, truncation=False, verbose=False)["input_ids"]) for text in texts]
+
+    def _scores_when_cut(self, texts: Sequence[TextOrPair], rows: Sequence[int], limit: int) -> Scores:
+        with self._limited_to(limit):
+            return self._scores_of_texts(self.model, [texts[row] for row in rows])
+
+    @contextmanager
+    def _limited_to(self, limit: int) -> Iterator[None]:
+        """Sets the tokenizer's limit: the same one serves every variant, so it is set back."""
+        before = self.tokenizer.model_max_length
+        self.tokenizer.model_max_length = limit
+        try:
+            yield
+        finally:
+            self.tokenizer.model_max_length = before
 
     def _scores_of_texts(self, model: PreTrainedModel, texts: Sequence[TextOrPair]) -> Scores:
         from headscope.core.model.loading.inference import encode_batches, score_texts
@@ -154,6 +175,8 @@ class TextScorer:
         for change, batches in self._changed_inputs(texts):
             no_segments = change == _NO_SEGMENTS
             for name, item in self._head_variants(batches).items():
+                if item.logits.shape != own.shape:  # another number of tokens, whose scores have no counterpart
+                    continue
                 words = ", ".join(word for word in (change, "" if name == AS_IT_IS else name) if word)
                 if not words and _is_close(item.logits, own, tolerance):
                     found[AS_IT_IS] = replace(item, logits=own)
@@ -190,14 +213,12 @@ class TextScorer:
         ]
         if self._reads_positions(plain[0], positioned[0]):
             yield "position IDs from 0", positioned
+        for words, changed in _changed_texts(texts).items():
+            yield words, self._encode_texts(changed, min(self.longest(changed), limit))
         for shorter in _SHORT_LIMITS:
             if shorter < longest:
-                # The same tokenizer serves every variant, so its limit is set back before the next one.
-                self.tokenizer.model_max_length = shorter
-                try:
+                with self._limited_to(shorter):
                     yield f"texts cut to {shorter} tokens", self._encode_texts(texts, shorter)
-                finally:
-                    self.tokenizer.model_max_length = limit
 
     def _reads_positions(self, plain: Mapping[str, torch.Tensor], positioned: Mapping[str, torch.Tensor]) -> bool:
         """True if the model takes position IDs, and its own don't count from 0."""
@@ -213,6 +234,17 @@ class TextScorer:
 
         size = max(1, min(self.batch_size, _TOKENS_AT_ONCE // longest))
         return list(encode_batches(self.tokenizer, self.model, texts, size))
+
+
+def _changed_texts(texts: Sequence[TextOrPair]) -> dict[str, Sequence[TextOrPair]]:
+    """Changes texts as a server may do before it scores them."""
+    found: dict[str, Sequence[TextOrPair]] = {
+        "texts in lower case": [tuple(part.lower() for part in text) for text in texts]
+    }
+    if all(len(text) == 2 for text in texts):
+        found["pairs in the other order"] = [text[::-1] for text in texts]
+        found["pairs joined to one text"] = [(" ".join(text),) for text in texts]
+    return found
 
 
 def _is_close(one: Scores, other: Scores, tolerance: float) -> bool:

@@ -10,7 +10,7 @@ from typing import Unpack
 from headscope.core.source.checkpoint import Checkpoint, examine
 from headscope.core.source.request import Progress, is_in_memory
 from headscope.errors import Unsupported, UsageError
-from headscope.shared.serving.cited import check_engine, facts_on, named_engine
+from headscope.shared.serving.cited import facts_on, named_engine, read_engine
 from headscope.shared.serving.engine_facts import EngineHead, EnginesReport
 from headscope.shared.serving.engine_heads import engines_for
 from headscope.shared.serving.judging import installed_version, is_for_resolution
@@ -42,7 +42,8 @@ def engines(
     configuration next to Transformers, in a process each, and what their scores show replaces what was read.
 
     Args:
-        reference: A Hub ID, `id@revision`, an `hf://` URI, a Hub URL, a local folder or weight file, or a snapshot.
+        reference: A Hub ID, `id@revision`, an `hf://` URI, a Hub URL, a local folder or weight file, a snapshot,
+            or a class of Transformers, in its default configuration.
         options: See `EnginesOptions`.
         progress: Called with a short sentence before each step.
 
@@ -64,9 +65,9 @@ def engines(
         raise UsageError("engines load checkpoints, and a model in memory is none", "save it, and give the folder")
     engine, run, python = options.pop("engine", None), options.pop("run", False), options.pop("python", None)
     if engine is not None:
-        check_engine(engine)
+        engine = read_engine(engine)
     _check_run(engine, run=run, python=python)
-    checkpoint = examine("inspect", make_request(reference, options), progress)
+    checkpoint = examine("inspect", make_request(reference, options), progress, takes_class=True)
     if run:
         found = engines_for(checkpoint, engine)
         found = replace(found, engines=tuple(_run_heads(found, checkpoint, python, progress)))
@@ -123,7 +124,11 @@ def _run_heads(
                 continue
             tell(f"running {cited.title} on a random copy")
             try:
-                yield trial.head(cited, python)
+                ran = trial.head(cited, python)
+                if ran.runs and checkpoint.manifest.sentence is not None and cited.activation is not None:
+                    # The copy has none of the files in which sentence-transformers keeps the activation.
+                    ran = replace(ran, activation=cited.activation, same_activation=cited.same_activation)
+                yield ran
             except Unsupported as err:
                 if found.is_one:  # the user named this engine, so a note would hide the failure
                     raise

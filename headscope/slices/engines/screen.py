@@ -17,13 +17,11 @@ _MARGIN = 27
 _ORDER = (EngineVerdict.DIFFERENT, EngineVerdict.NOT_DETERMINED, EngineVerdict.SAME, EngineVerdict.NO_SCORES)
 _TONES = {
     EngineVerdict.SAME: Tone.GOOD,
-    EngineVerdict.DIFFERENT: Tone.ERROR,
+    EngineVerdict.DIFFERENT: Tone.WARNING,
     EngineVerdict.NO_SCORES: Tone.NOTE,
     EngineVerdict.NOT_DETERMINED: Tone.WARNING,
 }
-_BRIEF = (EngineVerdict.NOT_DETERMINED, EngineVerdict.NO_SCORES)
-"""The verdicts whose engines share one line without details."""
-_WORDS = {EngineVerdict.NO_SCORES: "no scores", EngineVerdict.NOT_DETERMINED: "not determined"}
+"""Another head is an error, another activation is not."""
 _READ = "Read in the engines' sources at the version shown. No engine was run, and no values were compared."
 _ASKED = "{} resolved config.json itself, without weights; the rest was read in its source. No values were compared."
 _RUN = (
@@ -36,16 +34,16 @@ def engines_screen(report: EnginesReport, *, details: bool = False) -> Renderabl
     """Shows the verdict, the head as Transformers computes it, and what each engine does."""
     parts: list[RenderableType] = [engines_verdict(report), Text()]
     known = report.formula or "head not determined"
+    known += ", in its default configuration" if report.reference == report.model_class else ""
     function = "raw logits" if report.activation == Activation.NONE else report.activation
     parts.append(Paragraph(label(f"{known}, then {function}"), Text("model in Transformers", STRONG), _MARGIN))
     ordered = sorted(report.engines, key=lambda item: _ORDER.index(item.verdict))
-    brief = () if details or report.is_one else _BRIEF
     for item in ordered:
-        # The verdict has the sentence of a single engine, and brief verdicts share a line below.
-        is_told = item.verdict in brief or (report.is_one and not details)
-        parts += () if is_told else _engine_lines(item, details=details)
-    for kind in brief:
-        parts += _shared_line([item for item in ordered if item.verdict is kind])
+        # The verdict has the sentence of a single engine, and engines that share a reason share a line.
+        if details or not report.is_one:
+            parts += _engine_lines(item, details=details) if details or not _is_shared(item, ordered) else ()
+    for reason in dict.fromkeys(item.reason for item in ordered if not details and _is_shared(item, ordered)):
+        parts.append(_shared_line([item for item in ordered if item.reason == reason]))
     parts += [Text(), Paragraph(label(_evidence_sentence(report.engines), QUIET))]
     if not details:
         parts.append(
@@ -67,32 +65,46 @@ def engines_verdict(report: EnginesReport) -> RenderableType:
     found = [item.verdict for item in report.engines]
     if report.is_one:
         item = report.engines[0]
-        return Paragraph(label(f"{item.title} {item.version}: {_engine_sentence(item)}", TONE[_TONES[item.verdict]]))
-    heads = sum(item.verdict is EngineVerdict.DIFFERENT and item.same_head is False for item in report.engines)
+        return Paragraph(label(f"{item.title} {item.version}: {_engine_sentence(item)}", TONE[_tone_of(item)]))
+    heads = sum(item.same_head is False for item in report.engines)
+    constant = sum(item.is_constant and item.same_head is not False for item in report.engines)
     counts = {
         "with a different head": heads,
-        "with a different activation": found.count(EngineVerdict.DIFFERENT) - heads,
-        "the same": found.count(EngineVerdict.SAME),
+        "with a score that is always 1.0": constant,
+        "with a different activation": found.count(EngineVerdict.DIFFERENT) - heads - constant,
+        "the same": sum(item.verdict is EngineVerdict.SAME and not item.reads_padding for item in report.engines),
+        "the same but for padding at the end": sum(
+            item.verdict is EngineVerdict.SAME and item.reads_padding for item in report.engines
+        ),
         "without scores": found.count(EngineVerdict.NO_SCORES),
         "not determined": found.count(EngineVerdict.NOT_DETERMINED),
     }
     told = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
-    return Paragraph(label(f"{counted(len(found), 'engine')}: {told}", TONE[_TONES[report.verdict]]))
+    tone = Tone.ERROR if report.verdict is EngineVerdict.DIFFERENT else _TONES[report.verdict]
+    return Paragraph(label(f"{counted(len(found), 'engine')}: {told}", TONE[tone]))
 
 
-def _shared_line(items: Sequence[EngineHead]) -> Iterator[RenderableType]:
-    """Lists engines of one verdict in one line, with their reason if all have the same."""
-    if not items:
-        return
+def _is_shared(item: EngineHead, items: Sequence[EngineHead]) -> bool:
+    """True if several engines are not determined for the same reason."""
+    same = [one for one in items if one.verdict is EngineVerdict.NOT_DETERMINED and one.reason == item.reason]
+    return item in same and len(same) > 1
+
+
+def _shared_line(items: Sequence[EngineHead]) -> RenderableType:
+    """Lists engines in one line, with their reason."""
     names = list_of([f"{item.title} ({_short_version(item.version)})" for item in items], len(items))
-    reasons = {item.reason for item in items}
-    reason = f": {_without_period(items[0].reason)}" if len(reasons) == 1 else ""
-    verdict = items[0].verdict
-    yield Paragraph(label(f"{names}{reason}", TONE[_TONES[verdict]]), Text(_WORDS[verdict], STRONG), _MARGIN)
+    told = label(f"{names}: {_without_period(items[0].reason)}", TONE[_tone_of(items[0])])
+    return Paragraph(told, Text("not determined", STRONG), _MARGIN)
+
+
+def _tone_of(item: EngineHead) -> Tone:
+    if item.runs and item.is_fault:
+        return Tone.ERROR
+    return Tone.WARNING if item.is_doubtful else _TONES[item.verdict]
 
 
 def _engine_lines(item: EngineHead, *, details: bool) -> Iterator[RenderableType]:
-    told = label(f"{_engine_sentence(item)} ({_short_version(item.version)})", TONE[_TONES[item.verdict]])
+    told = label(f"{_engine_sentence(item)} ({_short_version(item.version)})", TONE[_tone_of(item)])
     yield Paragraph(told, label(item.title, STRONG), _MARGIN)
     if not details:
         return
@@ -125,9 +137,10 @@ def _engine_sentence(item: EngineHead) -> str:
     """Says in one sentence what an engine does."""
     function = "raw logits" if item.activation == Activation.NONE else item.activation or "an unknown function"
     head = "the same head" if item.same_head else "head not determined"
+    padding = "; it reads the last token even if that is the padding token" if item.reads_padding else ""
     match item.verdict:
         case EngineVerdict.SAME:
-            return f"{head}, then {function}"
+            return f"{head}, then {function}{padding}"
         case EngineVerdict.NO_SCORES:
             return f"no scores. {_without_period(item.reason)}"
         case EngineVerdict.NOT_DETERMINED:
@@ -135,8 +148,10 @@ def _engine_sentence(item: EngineHead) -> str:
         case EngineVerdict.DIFFERENT if item.same_head is False:
             computed = f": {item.formula}, then {function}" if item.formula else ""
             return f"different head{computed}. {_without_period(item.reason)}"
+        case EngineVerdict.DIFFERENT if item.is_constant:
+            return f"{head}, then softmax. {_without_period(item.reason)}"
         case EngineVerdict.DIFFERENT:
-            return f"{head}, different activation: {function} by default"
+            return f"{head}, different activation: {function} by default{padding}"
     assert_never(item.verdict)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Annotated, TypedDict
+from typing import Annotated, Literal, TypedDict
 
 from headscope.checks.options import RuleOptions, TextColumnOptions
 from headscope.shared.serving.options import InterpreterOption, server_option
@@ -72,6 +72,16 @@ class ServerOptions(TypedDict, total=False):
     ]
     server_timeout: Annotated[
         float, server_option("Total time limit for the requests to the server, in seconds.", 120.0, metavar="SECONDS")
+    ]
+    server_ca: Annotated[
+        AnyPath | None,
+        server_option(
+            "Certificates to trust for https, in PEM, such as the server's own.", metavar="FILE", flags="--ca"
+        ),
+    ]
+    dtype: Annotated[
+        Literal["float32", "float16", "bfloat16"] | None,
+        server_option("The precision that the server computes in, as its settings say (default: what it tells)."),
     ]
     batch_size: Annotated[int, server_option("Texts in a request.", 16, metavar="N")]
 

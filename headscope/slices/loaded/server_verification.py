@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from os import PathLike, fspath
 from typing import Any, Unpack
 
@@ -13,7 +14,8 @@ from headscope.errors import UsageError
 from headscope.shared.serving.asking.address import ServerAddress, one_line
 from headscope.shared.serving.asking.ask import ask
 from headscope.shared.serving.asking.discovery import find_protocol
-from headscope.shared.serving.comparing import compare_scores
+from headscope.shared.serving.comparing import AskAgain, compare_scores
+from headscope.shared.serving.judging import own_activation
 from headscope.shared.serving.running.process import ask_engine, runner_names
 from headscope.shared.serving.sample_texts import SAMPLE_PAIRS, SAMPLE_TEXTS
 from headscope.shared.serving.served_facts import ServedReport
@@ -83,10 +85,12 @@ def verify_served(
     if engine is not None and engine not in runner_names():
         raise UsageError(f"headscope can't run {engine}", f"engines that it can run: {', '.join(runner_names())}")
     request = make_request(reference, options_of(PlaceOptions, options))
+    ask_again: AskAgain | None = None
     if url is not None:
         tell("asking the server what it is")
         token, seconds = asking["server_token"], asking["server_timeout"]
-        server = ServerAddress(url, token, seconds, asking["batch_size"], model=asking["served_model"])
+        ca = None if asking["server_ca"] is None else fspath(asking["server_ca"])
+        server = ServerAddress(url, token, seconds, asking["batch_size"], model=asking["served_model"], ca=ca)
         found = find_protocol(server, asking["protocol"])
         where, has_texts = one_line(server.exact.partition("?")[0], token), found.can_score_texts
     else:
@@ -98,13 +102,18 @@ def verify_served(
     report = checkpoint.report
     tell(f"scoring {len(texts)} texts with {report.model.class_name}")
     scorer = TextScorer.load(checkpoint, asking["batch_size"])
-    own = scorer.reference(texts, report.model.labels, report.model.activation)
+    activation = own_activation(report, checkpoint.manifest)
+    own = scorer.reference(texts, report.model.labels, activation)
     if engine is None:
         tell(f"asking the server for {len(texts)} texts")
         answers = ask(server, found, texts, raw=logits)
+        alone = replace(server, batch_size=1)
+        ask_again = lambda places: ask(alone, found, [texts[place] for place in places], raw=logits)  # noqa: E731
     else:
         tell(f"running {len(texts)} texts in {engine}")
         answers = ask_engine(engine, local_folder(checkpoint), texts, raw=logits, python=python)
+    if asking["dtype"] is not None:
+        answers = replace(answers, dtype=asking["dtype"])
     return VerifiedServer(
         tool_version=tool_version(),
         reference=request.reference,
@@ -114,10 +123,10 @@ def verify_served(
         protocol=answers.protocol,
         model_class=report.model.class_name,
         formula=report.head.expression if report.head is not None else "",
-        activation=report.model.activation,
+        activation=activation,
         requested="logits" if logits else "scores",
         longest=scorer.longest(texts),
-        served=compare_scores(own, answers),
+        served=compare_scores(own, answers, ask_again),
     )
 
 

@@ -53,6 +53,7 @@ def test_a_healthy_checkpoint_is_left_alone(identifier: str) -> None:
     ("identifier", "changes", "found"),
     [
         ("HS901", {"same_head": False, "formula": "classifier(h[CLS])"}, ([WARNING], [ERROR])),
+        ("HS901", {"is_constant": True, "reason": "One score under a softmax is always 1.0."}, ([WARNING], [ERROR])),
         ("HS902", {"activation": "none", "same_activation": False}, ([NOTE], [WARNING])),
         (
             "HS903",

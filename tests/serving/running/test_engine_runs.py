@@ -208,9 +208,10 @@ def test_scores_that_are_not_finite_are_another_head(ran: Callable[[str], Engine
     assert found.reason == "The scores are NaN or infinite."
 
 
-def test_a_refusal_is_no_scores(ran: Callable[[str], EngineHead]) -> None:
+def test_a_refusal_of_the_copy_is_not_one_of_the_checkpoint(ran: Callable[[str], EngineHead]) -> None:
     found = ran(_WRITE.format("json.dumps(dict(version='9.9', error='no such class\\x1b[31m', notes=[], batches=[]))"))
-    assert (found.runs, found.verdict, found.reason) == (False, "no_scores", "no such class [31m")
+    assert (found.runs, found.verdict) == (None, "not_determined")
+    assert found.reason == "it refuses the small random copy, and may take the checkpoint: no such class [31m"
 
 
 def test_an_engine_that_hangs_is_ended_with_all_its_processes(

@@ -23,7 +23,8 @@ class ServerAddress:
 
     `timeout` is in seconds, for all requests of one call together. `retries` is how often a request is repeated after a
     fault that may pass. `model` is the name of the model to ask, "" for the first that gives scores. `token` is sent to
-    the origin of `url` only. Raises UsageError for a URL that cannot be asked.
+    the origin of `url` only. `ca` is a file of certificates to trust, None for those of the client. Raises UsageError
+    for a URL that cannot be asked.
     """
 
     url: str
@@ -32,6 +33,7 @@ class ServerAddress:
     batch_size: int = 16
     retries: int = 3
     model: str = ""
+    ca: str | None = None
 
     def __post_init__(self) -> None:
         hint = "give the address of the server, such as http://localhost:8000"

@@ -7,14 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from headscope.errors import Malformed, Unsupported
+from headscope.errors import Malformed, NetworkError, Unsupported
 from headscope.shared.serving.answers import Answer, Answers, TextOrPair
 from headscope.shared.serving.asking.address import ServerAddress, one_line
 from headscope.shared.serving.asking.exchange import Exchange, ServerReply
 from headscope.shared.serving.asking.protocols import ServerProtocol, Way, Ways, ways_of
 from headscope.shared.serving.asking.rows import wrong_answer
 
-_BAD_REQUEST, _TOO_LARGE, _REFUSALS = 400, 413, (400, 422, 424, 500)
+_BAD_REQUEST, _TOO_LARGE, _UNPROCESSABLE, _FAILED = 400, 413, 422, 500
+_REFUSALS = (_BAD_REQUEST, _UNPROCESSABLE, 424, _FAILED)
 _BATCH = re.compile(r"batch|too many|at most|too long|too large|maximum number|max_items", re.IGNORECASE)
 _SUMS_TO_ONE = 1e-3
 _NUMBERED = re.compile(r"LABEL_(\d{1,9})")
@@ -52,7 +53,8 @@ def ask(server: ServerAddress, protocol: ServerProtocol, texts: Sequence[TextOrP
     if batches.told:
         notes.append(f"{batches.told}; the scores are those of {batches.ways.title}")
     engine, name = protocol.engine or protocol.name, batches.protocol.name
-    return Answers(engine, protocol.version, name, is_raw, aligned, tuple(notes), protocol.dtype)
+    dtype, is_indexed = protocol.dtype or ways.dtype, bool(protocol.labels)
+    return Answers(engine, protocol.version, name, is_raw, aligned, tuple(notes), dtype, is_indexed)
 
 
 @dataclass(slots=True)
@@ -83,6 +85,7 @@ class Batches:
             if reply.status == _BAD_REQUEST and self.ways.instead and self.way is self.ways.texts:
                 self._switch_protocol(self.ways.instead, reply)
                 continue
+            _check_refusal(reply, batch)
             yield from self.way.read(reply.json(), len(batch))
             at += len(batch)
 
@@ -95,6 +98,19 @@ class Batches:
         if reply.status == _TOO_LARGE:
             return True
         return reply.status in _REFUSALS and (self.ways.lists_may_fail or bool(_BATCH.search(reply.says)))
+
+
+def _check_refusal(reply: ServerReply, batch: Sequence[TextOrPair]) -> None:
+    """Raises NetworkError for a refusal that other texts, or fewer at a time, may avoid."""
+    if len(batch) > 1 and reply.status >= _FAILED:
+        hint = "check the server's log; --batch-size 1 sends each text alone"
+    elif len(batch) == 1 and reply.status in (_BAD_REQUEST, _TOO_LARGE, _UNPROCESSABLE):
+        size = sum(map(len, batch[0]))
+        hint = f"if its limit is shorter than this text of {size} characters, pass shorter ones with --text or --data"
+    else:
+        return
+    told = f": {reply.says}" if reply.says else ""
+    raise NetworkError(f"{reply.where} answered {reply.status}{told}", hint)
 
 
 def _align_answers(items: Sequence[Answer], known: tuple[str, ...]) -> tuple[Answer, ...]:

@@ -10,12 +10,12 @@ from urllib.parse import quote
 from headscope.errors import HeadscopeError, NetworkError, Unsupported, UsageError
 from headscope.shared.serving.asking import rows
 from headscope.shared.serving.asking.address import ServerAddress, one_line
-from headscope.shared.serving.asking.exchange import Exchange, ServerReply
+from headscope.shared.serving.asking.exchange import TOKEN_HINT, Exchange, ServerReply
 from headscope.shared.serving.asking.protocols import ServerProtocol, protocol_names, ways_of
 
 _PROBE_SECONDS = 10.0
 _MOST_LABELS = 1_000_000
-_OK = 200
+_OK, _REFUSALS = 200, (401, 403)
 ServerFacts = dict[str, Any]
 
 
@@ -177,7 +177,11 @@ class _Answers:
         """Tries the plain form of pipelines: one text posted to the URL is answered with labels and scores."""
         try:
             body = {"inputs": "Hello", "parameters": {"top_k": None}}
-            rows.labeled_rows(self.exchange.post(self.server.exact, body).json(), 1)
+            reply = self.exchange.post(self.server.exact, body)
+            if reply.status in _REFUSALS:
+                self.replies["(POST)"] = reply
+                return {}
+            rows.labeled_rows(reply.json(), 1)
         except HeadscopeError as err:
             self.replies["(POST)"] = err
             return {}
@@ -187,9 +191,9 @@ class _Answers:
     def error(self) -> HeadscopeError:
         """Makes the error for a server that fits no protocol."""
         tried = "; ".join(f"{path or '/'}: {_describe_outcome(found)}" for path, found in self.replies.items())
-        refused = any(isinstance(one, ServerReply) and one.status in (401, 403) for one in self.replies.values())
+        refused = any(isinstance(one, ServerReply) and one.status in _REFUSALS for one in self.replies.values())
         names = ", ".join(protocol_names())
-        hint = "pass a token, or " if refused else ""
+        hint = f"{TOKEN_HINT}, or " if refused else ""
         where = one_line(self.server.exact.partition("?")[0], self.server.token)
         return Unsupported(
             f"no protocol fits the server at {where} ({tried})",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import ssl
 import threading
 import time
 import zlib
@@ -16,7 +17,7 @@ from typing import Any, NoReturn, TypeVar
 from urllib.parse import urljoin
 
 from headscope.core.upstream.hub import http_library
-from headscope.errors import Malformed, NetworkError
+from headscope.errors import Malformed, NetworkError, UsageError
 from headscope.shared.serving.asking.address import ServerAddress, one_line, server_origin
 
 MOST_REPLY_BYTES = 64 * 2**20
@@ -29,6 +30,7 @@ _PAUSE, _LONGEST_PAUSE = 0.5, 8.0
 _UNZIPPED = 32 + zlib.MAX_WBITS
 _PATIENCE = "try again, or allow more time"
 _Result = TypeVar("_Result")
+TOKEN_HINT = "pass a token that the server accepts: HEADSCOPE_SERVER_TOKEN or --server-token"
 _WRONG_SERVER = "check that the URL is that of an inference server"
 
 
@@ -45,7 +47,7 @@ class ServerReply:
     def json(self) -> Any:
         """Gives the JSON of a request that succeeded. Raises the error that the status or the content amounts to."""
         if self.status in (401, 403):
-            raise NetworkError(f"{self.where} refuses access ({self.status})", "pass a token that the server accepts")
+            raise NetworkError(f"{self.where} refuses access ({self.status})", TOKEN_HINT)
         if not 200 <= self.status < 300:
             told = f": {self.says}" if self.says else ""
             raise NetworkError(f"{self.where} answered {self.status}{told}", "check the server's log, or its settings")
@@ -65,7 +67,7 @@ class Exchange:
 
     def __post_init__(self) -> None:
         self.ends = time.monotonic() + self.server.timeout
-        self._client = http_library().Client(follow_redirects=False)
+        self._client = http_library().Client(follow_redirects=False, verify=self._trusted())
 
     def __enter__(self) -> Exchange:
         return self
@@ -73,6 +75,16 @@ class Exchange:
     def __exit__(self, *_: object) -> None:
         with suppress(Exception):  # a request that was given up may still use it
             self._client.close()
+
+    def _trusted(self) -> ssl.SSLContext | bool:
+        """Gives the certificates to trust. Raises UsageError for a file that holds none."""
+        if self.server.ca is None:
+            return True
+        try:
+            return ssl.create_default_context(cafile=self.server.ca)
+        except OSError as err:  # ssl.SSLError is one
+            found = f"{self.server.ca} holds no certificates that can be read ({type(err).__name__})"
+            raise UsageError(found, "give a file in PEM, such as the server's certificate") from err
 
     def left(self) -> float:
         """Gives the seconds that remain. Raises NetworkError where none do."""
@@ -112,6 +124,10 @@ class Exchange:
                 self.left()
                 raise NetworkError(f"{self._describe_request(method, url)}: no answer in time", _PATIENCE) from err
             except errors.HTTPError as err:
+                distrust = _describe_distrust(err)
+                if distrust:
+                    hint = "pass the server's certificate, or that of its authority, with --ca FILE"
+                    raise NetworkError(f"{self._describe_request(method, url)}: {distrust}", hint) from None
                 if is_last:
                     raise NetworkError(
                         f"{self._describe_request(method, url)}: the connection failed ({type(err).__name__})",
@@ -220,6 +236,14 @@ class Exchange:
                 said = f"JSON with {err}"
             return ServerReply(status, None, False, said, where)
         return ServerReply(status, payload, True, one_line(_message_in(payload), token), where)
+
+
+def _describe_distrust(err: BaseException) -> str:
+    """Says why a server's certificate is not trusted; "" for another error."""
+    cause: BaseException | None = err
+    while cause is not None and not isinstance(cause, ssl.SSLCertVerificationError):
+        cause = cause.__cause__ or cause.__context__
+    return "" if cause is None else f"the server's certificate is not trusted: {one_line(cause.verify_message)}"
 
 
 class _NotFinite(ValueError):

@@ -78,7 +78,8 @@ class Ways:
     """Requests that a protocol has, with a sentence where texts or pairs can't be scored.
 
     `lists_may_fail` says that a server of this kind may refuse several texts in a request with any error. `instead`
-    is the protocol to go on with where a text is a bad request.
+    is the protocol to go on with where a text is a bad request. `dtype` is the coarsest that the server computes in,
+    whatever its files hold, "" where that depends on them.
     """
 
     title: str
@@ -88,6 +89,7 @@ class Ways:
     lists_may_fail: bool = False
     note: str = ""
     instead: str = ""
+    dtype: str = ""
 
 
 def protocol_names() -> tuple[str, ...]:
@@ -218,6 +220,7 @@ _WAYS = {
         None,
         Way(_path_at("/v1/rerank"), _query_and_documents, _RELEVANCE, True, True),
         "llama.cpp's server gives scores to pairs only, and needs the option --reranking",
+        dtype="float16",  # its GELU is a table
     ),
     "infinity": Ways(
         "Infinity",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from headscope.core.facts.heads.head import AS_IT_IS
+from headscope.core.facts.heads.tasks import Activation
 from headscope.shared.serving.answers import Answer, Answers
 from headscope.shared.serving.comparing import ReferenceScores, compare_scores
 from headscope.shared.serving.engine_facts import EngineEvidence, EngineHead
@@ -42,7 +43,10 @@ def head_in_run(cited: EngineHead, answer: EngineAnswer, names: Sequence[str], e
     """
     bare = _entry_without_findings(cited, answer)
     if answer.error:
-        return replace(bare, runs=False, reason=answer.error)
+        if cited.runs is False and cited.version == answer.version:
+            return replace(bare, runs=False, reason=answer.error)
+        reason = f"it refuses the small random copy, and may take the checkpoint: {answer.error}"
+        return replace(bare, evidence=None, reason=reason)
     given = dict(zip(names, answer.batches, strict=True))
     plain, default = given[PLAIN], given[DEFAULT]
     asked = plain if not plain.error and plain.raw else default
@@ -73,6 +77,7 @@ def head_in_run(cited: EngineHead, answer: EngineAnswer, names: Sequence[str], e
         formula=served.explanation.formula if served.explanation is not None and not same_head else "",
         activation=activation,
         same_activation=None if activation is None else activation == reference.activation,
+        is_constant=activation == Activation.SOFTMAX and asked.scores.shape[1] == 1,
         reads_padding=_has_other_scores(others.get(PADS)),
         drops=("segment IDs",) if ignores_segments else (),
         reason=_explain_difference(served, same_head, in_batch),
@@ -107,6 +112,7 @@ def _entry_without_findings(cited: EngineHead, answer: EngineAnswer) -> EngineHe
         kept,
         version=answer.version,
         runs=None, same_head=None, formula="", activation=None, same_activation=None, positions="", drops=(), notes=(),
+        is_constant=False, reads_padding=False,
         evidence=EngineEvidence.RAN,
         source=f"{cited.title} {answer.version}, run on a random copy of the configuration",
         not_looked_at=_NOT_LOOKED_AT,
@@ -115,7 +121,7 @@ def _entry_without_findings(cited: EngineHead, answer: EngineAnswer) -> EngineHe
 
 def _compare_batch(reference: ReferenceScores, given: BatchScores, dtype: str) -> ServedScores:
     items = tuple(Answer(tuple(row)) for row in given.scores.tolist())
-    return compare_scores(reference, Answers("", "", "", given.raw, items, dtype=dtype))
+    return compare_scores(reference, Answers("", "", "", given.raw, items, dtype=dtype, is_run=True))
 
 
 def _note_rounding(served: ServedScores) -> tuple[str, ...]:

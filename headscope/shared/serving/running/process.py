@@ -144,7 +144,8 @@ def _answer_file(engine: str, folder: Path, scratch: Path, body: Mapping[str, An
     scratch.joinpath("work").mkdir(exist_ok=True)
     request.write_text(json.dumps(body), encoding="utf-8")
     with said.open("wb") as output:
-        _run_to_its_end([found, str(script), str(request), str(answer)], output, scratch)
+        # The engine is run in another folder, and resolving a link would leave its virtual environment.
+        _run_to_its_end([str(Path(found).absolute()), str(script), str(request), str(answer)], output, scratch)
     if not answer.is_file():
         raise Unsupported(f"{engine} could not be run: {_last_line(said)}", "name the Python that has it: --python")
     return answer
@@ -170,7 +171,7 @@ def ask_engine(
     found = answer.batches[0]
     scores = tuple(Answer(tuple(row)) for row in found.scores.tolist())
     notes = ("float32 was requested of the engine", *answer.notes)
-    return Answers(engine, answer.version, "process", raw and found.raw, scores, notes, answer.dtype)
+    return Answers(engine, answer.version, "process", raw and found.raw, scores, notes, answer.dtype, is_run=True)
 
 
 def _run_to_its_end(command: list[str], output: Any, scratch: Path) -> None:

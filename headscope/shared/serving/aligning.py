@@ -1,0 +1,84 @@
+"""An engine's scores in the order of the checkpoint's classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from headscope.core.facts.counting import list_of
+from headscope.shared.serving.answers import Answers
+from headscope.shared.serving.class_names import match_classes
+from headscope.shared.serving.explaining import Scores
+
+_MOST_NAMES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class AlignedScores:
+    """A row for each text in the order of the checkpoint's classes, or None with the reason.
+
+    With scores and a reason, the order is not known. With `top`, a row has the score of one class, the one in `top`,
+    and each other class of the text has at most as much.
+    """
+
+    scores: Scores | None
+    reason: str = ""
+    top: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def align_scores(
+    answers: Answers, labels: Sequence[str], label2id: Mapping[str, int], shape: tuple[int, ...]
+) -> AlignedScores:
+    """Puts the scores into the order of the checkpoint's classes, by the names that the engine gave.
+
+    Scores without names are in the order of the model, and so are those of an engine that said its order.
+    """
+    items = answers.items
+    is_partial = any(item.is_partial for item in items)
+    misfit = _find_misfit(answers, shape, is_partial=is_partial)
+    if misfit:
+        return AlignedScores(None, misfit)
+    names = sorted({name for item in items for name in item.labels})
+    if not names and not is_partial:
+        return AlignedScores(np.asarray([item.scores for item in items], dtype=np.float64))
+    found = match_classes(names, labels, label2id)
+    if is_partial:
+        return _align_top(answers, found, names)
+    if found is None and shape[1] > 1 and not answers.is_indexed:
+        rows = np.asarray([item.scores for item in items], dtype=np.float64)
+        return AlignedScores(rows, f"the engine names the classes {_names(names)}, and the checkpoint {_names(labels)}")
+    places = {} if found is None else dict(zip(names, found, strict=True))
+    rows = np.empty((len(items), shape[1]))
+    for at, item in enumerate(items):
+        order = [places[name] for name in item.labels] if places and item.labels else list(range(shape[1]))
+        rows[at, order] = item.scores
+    note = f"the engine names the classes {_names(items[0].labels)}; they are compared by their index"
+    return AlignedScores(rows, notes=() if found is not None or shape[1] == 1 else (note,))
+
+
+def _find_misfit(answers: Answers, shape: tuple[int, ...], *, is_partial: bool) -> str:
+    """Gives the reason why scores can't be compared, whatever their names; "" if they can."""
+    items = answers.items
+    if len(items) != shape[0]:
+        return f"{len(items)} answers to {shape[0]} texts"
+    if not is_partial and any(len(item.scores) != shape[1] for item in items):
+        sizes = " or ".join(map(str, sorted({len(item.scores) for item in items})))
+        return f"the engine gave {sizes} scores for a text, and the checkpoint has {shape[1]}"
+    is_finite = np.isfinite([score for item in items for score in item.scores]).all()
+    return "" if is_finite else "the engine gave scores that are not finite"
+
+
+def _align_top(answers: Answers, found: tuple[int, ...] | None, names: Sequence[str]) -> AlignedScores:
+    """Aligns the scores of one class for each text."""
+    if found is None or any(len(item.scores) != 1 or len(item.labels) != 1 for item in answers.items):
+        return AlignedScores(None, "the engine gave the scores of some classes only")
+    places = dict(zip(names, found, strict=True))
+    scores = np.asarray([item.scores for item in answers.items], dtype=np.float64)
+    return AlignedScores(scores, top=tuple(places[item.labels[0]] for item in answers.items))
+
+
+def _names(names: Sequence[str]) -> str:
+    return list_of(names, _MOST_NAMES)
