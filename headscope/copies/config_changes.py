@@ -9,6 +9,8 @@ from typing import Any
 
 from headscope.copies.facts import EditedField
 
+LABEL_FIELDS = ("id2label", "label2id", "num_labels", "_num_labels")
+"""Fields that hold nothing but the names of the classes and their number."""
 _SHOWN = 200
 
 

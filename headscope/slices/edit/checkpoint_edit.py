@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.copies.carried import INDEXES, left_behind, read_contents, taken_names
-from headscope.copies.config_changes import card_with_edit, changed_fields, edited_config
+from headscope.copies.config_changes import LABEL_FIELDS, card_with_edit, changed_fields, edited_config
 from headscope.copies.facts import (
     AdapterMerge,
     EditedLabel,
@@ -186,19 +186,27 @@ def _edit_folder(request: Request, output: Path | None, wish: EditWish, tell: Pr
         found = prove_apart(_proof_task(job, folder, report))
         report = replace(report, proof=found.proof, tensors=found.tensors)
         if report.proof.holds:
-            _add_record(folder, report)
+            _add_record(folder, report, _keys_of_head(checkpoint))
             check_unchanged(source, states)  # the proof read the source again
             put_in_place(folder, target, backup, origin.sources or (source,))
             report = replace(report, backup="" if backup is None else str(backup))
     return report
 
 
-def _add_record(folder: Path, report: EditReport) -> None:
-    """Writes the report to a file, with digests that show later whether the folder is still the one it describes."""
+def _keys_of_head(checkpoint: Checkpoint) -> tuple[str, ...]:
+    head = checkpoint.report.head
+    return tuple(key for item in head.parameters for key in item.checkpoint_keys) if head is not None else ()
+
+
+def _add_record(folder: Path, report: EditReport, head: Sequence[str] = ()) -> None:
+    """Writes the report to a file, with digests that show later whether the folder is still the one it describes.
+
+    They are those of the tensors that were changed, or of the head where none was.
+    """
     place = Location(str(folder), hub=HubOptions(offline=True))
     files, manifest = open_sidecar(place), read_manifest(place)
     assert files is not None  # it is a folder
-    keys = (*(item.name for item in report.tensors), *(report.merge.saved if report.merge is not None else ()))
+    keys = (*([item.name for item in report.tensors] or head), *(report.merge.saved if report.merge is not None else ()))
     record = report.to_dict() | {"digests": digests_of(files, manifest, keys)}
     write_small_file(folder / EDIT_RECORD, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
 
@@ -267,7 +275,9 @@ def _plan_edit(checkpoint: Checkpoint, wish: EditWish) -> _Plan:
     if wish.touches_rows:
         labels = plan_labels(report.model.labels, wish.changes, is_softmax=function == Activation.SOFTMAX)
         function = score_function(checkpoint, wish, len(labels))
-        tensors = class_tensors(checkpoint)
+        # A name touches no row, and needs only that there is one.
+        is_stored = not (report.weights.new or report.weights.mismatched)
+        tensors = () if wish.only_renames and is_stored else class_tensors(checkpoint)
         check_shifts(labels, tensors, wish, function)
         formats = {wish.dtype or item.header.dtype for item in tensors}
         change = ScoreChange(labels, wish, len(report.model.labels), report.model.activation, function)
@@ -364,6 +374,7 @@ def _proof_task(job: _Job, folder: Path, report: EditReport) -> ProofTask:
         names_class=job.wish.names_class,
         texts=tuple(job.wish.texts),
         trust_remote_code=job.checkpoint.request.trust_remote_code,
+        is_default_class=job.checkpoint.request.model_class is None,
     )
 
 
@@ -441,8 +452,6 @@ def _sentences_on_edit(report: EditReport) -> list[str]:
         counted(len(report.labels), "class", "classes"),
     )
     rows = [f"{before} before, {after} after."] if report.labels else []
-    fields = [f"`{item.name}` is set to {item.after}." for item in report.settings if item.name not in _LABEL_FIELDS]
+    fields = [f"`{item.name}` is set to {item.after}." for item in report.settings if item.name not in LABEL_FIELDS]
     return [*rows, *report.exact, *report.approximate, *fields]
 
-
-_LABEL_FIELDS = ("id2label", "label2id", "num_labels", "_num_labels")
