@@ -128,14 +128,14 @@ def _changes_names_only(task: ProofTask) -> bool:
 
     Then the scores are the same where all tensors are. Other code may do anything with the names of its classes.
     """
-    from headscope.copies.config_changes import LABEL_FIELDS
+    from headscope.copies.config_changes import CLASS_FIELDS
     from headscope.core.source.checkpoint import Checkpoint
 
     requests = [_request_for(task, folder, by_default=True) for folder in (task.source, task.result)]
     if task.texts or not (task.labels and task.is_default_class) or any(one.runs_code for one in requests):
         return False
     configs = [Checkpoint("inspect", one).manifest.config for one in requests]
-    before, after = ({name: one[name] for name in one if name not in LABEL_FIELDS} for one in configs)
+    before, after = ({name: one[name] for name in one if name not in CLASS_FIELDS} for one in configs)
     return before == after and rows_stay(task.labels, task.tensors, task.temperature)
 
 

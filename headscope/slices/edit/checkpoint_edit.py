@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.copies.carried import INDEXES, left_behind, read_contents, taken_names
-from headscope.copies.config_changes import LABEL_FIELDS, card_with_edit, changed_fields, edited_config
+from headscope.copies.config_changes import card_with_edit, changed_fields, edited_config, sentences_on_edit
 from headscope.copies.facts import (
     AdapterMerge,
     EditedLabel,
@@ -42,7 +42,7 @@ from headscope.core.checkpoints.checkpoint_files import open_sidecar
 from headscope.core.checkpoints.edit_record import EDIT_RECORD, digests_of
 from headscope.core.checkpoints.reading import read_manifest
 from headscope.core.facts import CheckpointKind, WeightsFormat
-from headscope.core.facts.counting import counted, few_of
+from headscope.core.facts.counting import few_of
 from headscope.core.facts.environment import tool_version
 from headscope.core.facts.heads.tasks import Activation
 from headscope.core.facts.stored.location import HubOptions, Location
@@ -206,7 +206,10 @@ def _add_record(folder: Path, report: EditReport, head: Sequence[str] = ()) -> N
     place = Location(str(folder), hub=HubOptions(offline=True))
     files, manifest = open_sidecar(place), read_manifest(place)
     assert files is not None  # it is a folder
-    keys = (*([item.name for item in report.tensors] or head), *(report.merge.saved if report.merge is not None else ()))
+    keys = (
+        *([item.name for item in report.tensors] or head),
+        *(report.merge.saved if report.merge is not None else ()),
+    )
     record = report.to_dict() | {"digests": digests_of(files, manifest, keys)}
     write_small_file(folder / EDIT_RECORD, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
 
@@ -405,7 +408,7 @@ def _add_card(folder: Path, report: EditReport) -> None:
     """Adds a paragraph on the edit to the model card, if there is one."""
     card = folder / _CARD
     if card.is_file():
-        write_small_file(card, card_with_edit(card.read_bytes(), _sentences_on_edit(report)))
+        write_small_file(card, card_with_edit(card.read_bytes(), sentences_on_edit(report)))
 
 
 def _edited_numbers(
@@ -443,15 +446,3 @@ def _fresh_rows(item: ClassTensor, job: _Job) -> torch.Tensor | None:
     if drawn.shape[item.axis] < count:
         raise Unsupported(f"{count} random classes are more than there were: {drawn.shape[item.axis]}", "add fewer")
     return drawn.narrow(item.axis, 0, count)
-
-
-def _sentences_on_edit(report: EditReport) -> list[str]:
-    """Describes the edit in sentences, for the model card."""
-    before, after = (
-        counted(len(report.labels_before), "class", "classes"),
-        counted(len(report.labels), "class", "classes"),
-    )
-    rows = [f"{before} before, {after} after."] if report.labels else []
-    fields = [f"`{item.name}` is set to {item.after}." for item in report.settings if item.name not in LABEL_FIELDS]
-    return [*rows, *report.exact, *report.approximate, *fields]
-

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _OTHER_PICTURES = ("png", "pdf", "jpg", "jpeg", "gif", "webp", "eps", "ps")
 
 
-def probe_command(  # noqa: PLR0917  Typer passes them by name
+def probe_command(
     model: Annotated[str, model_argument("or weight file")],
     labeled: LabeledOptions,
     options: ProbeOptions,
@@ -58,8 +58,7 @@ def _read_labeled(labeled: LabeledOptions, options: ProbeOptions) -> "tuple[str 
 
 
 def _form_of_file(path: Path | None) -> str:
-    """Gives the form that the suffix of a file names: a picture or a module; "" for text. Raises UsageError for others.
-    """
+    """Gives the form that the suffix of a file names, "" for text. Raises UsageError for other pictures."""
     suffix = path.suffix.lower().removeprefix(".") if path is not None else ""
     if suffix in _OTHER_PICTURES:
         raise UsageError(f"-o {path}: probe draws .svg and .html", "give the file one of these endings")
