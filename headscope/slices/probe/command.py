@@ -29,7 +29,7 @@ def probe_command(
         details_option("everything: every vector, the curve over the layers, rows that may be labeled wrongly."),
     ] = False,
 ) -> int:
-    """Score every vector that a classifier could read on labeled texts, and name the best."""
+    """Score every vector that a classifier could read on labeled texts; -o FILE.py writes code for the best."""
     data, label_column = _read_labeled(labeled, options)
     form = _form_of_file(output.output)
     if form and output.is_json:
