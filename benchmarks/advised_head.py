@@ -72,7 +72,7 @@ def ask(checkpoint: str, rows: Sequence[Row], folder: Path) -> ProbeResult:
 
 
 def advised_model(result: ProbeResult, folder: Path) -> Callable[[], Any]:
-    """The classifier of the module that `--code` writes."""
+    """The classifier of the module that `probe -o FILE.py` writes."""
     path = folder / "advised.py"
     path.write_text(probe_code(result), encoding="utf-8")
     spec = importlib.util.spec_from_file_location("advised", path)

@@ -128,7 +128,7 @@ COMMANDS: dict[str, CommandEntry] = {
         "slices.probe.command:probe_command",
         _MANY,
         "Score every vector a classifier could read, on your texts.",
-        ("headscope probe roberta-base --data train.csv --text-column text --label-column label",),
+        ("headscope probe ./model --data a.csv --text-column text --label-column label",),
         is_experimental=True,
     ),
     "code": CommandEntry(

@@ -1,6 +1,7 @@
 """Screen of `check`: a verdict for each model, its findings with their remedies, and what was not looked at."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -104,9 +105,11 @@ def _result_lines(result: CheckResult, *, details: bool) -> Iterator[RenderableT
 
 
 def finding_lines(result: CheckResult | VerifyResult, *, whole: bool = True) -> Iterator[RenderableType]:
-    """Shows the findings of a result, each with the code that does what its remedy says."""
+    """Shows the findings of a result, each with its remedy and the code that carries it out; a remedy only once."""
+    shown = set[str]()
     for finding in result.findings:
-        yield FindingLines(finding, whole)
+        yield FindingLines(replace(finding, remedy="") if finding.remedy in shown else finding, whole)
+        shown.add(finding.remedy)
 
 
 def open_lines(result: CheckResult | VerifyResult) -> Iterator[RenderableType]:

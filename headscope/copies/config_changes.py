@@ -7,8 +7,11 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
-from headscope.copies.facts import EditedField
+from headscope.copies.facts import EditedField, EditReport
+from headscope.core.facts.counting import counted
 
+CLASS_FIELDS = ("id2label", "label2id", "num_labels", "_num_labels")
+"""Fields that hold nothing but the names of the classes and their number."""
 _SHOWN = 200
 
 
@@ -45,6 +48,17 @@ def _shorten_value(config: Mapping[str, Any], name: str) -> str:
         return ""
     text = json.dumps(config[name], ensure_ascii=False)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def sentences_on_edit(report: EditReport) -> list[str]:
+    """Describes the edit in sentences, for the model card."""
+    before, after = (
+        counted(len(report.labels_before), "class", "classes"),
+        counted(len(report.labels), "class", "classes"),
+    )
+    rows = [f"{before} before, {after} after."] if report.labels else []
+    fields = [f"`{item.name}` is set to {item.after}." for item in report.settings if item.name not in CLASS_FIELDS]
+    return [*rows, *report.exact, *report.approximate, *fields]
 
 
 def card_with_edit(card: bytes, sentences: Sequence[str]) -> bytes:

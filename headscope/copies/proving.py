@@ -14,7 +14,7 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headscope.copies.facts import EditedLabel, EditedTensor, EditProof
+from headscope.copies.facts import EditedLabel, EditedTensor, EditProof, rows_stay
 from headscope.core.facts.plain import restore, store
 from headscope.errors import HeadscopeError, Unsupported
 
@@ -53,6 +53,8 @@ class ProofTask:
     """Whether the result's own configuration has to name the class."""
     texts: tuple[str, ...] = ()
     trust_remote_code: bool = False
+    is_default_class: bool = False
+    """Whether `model_class` is the class of the source where none is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +101,15 @@ def prove_here(task: ProofTask) -> Proven:
     """Proves the edit in this process."""
     proof, tensors = EditProof(), task.tensors
     try:
-        old, new = (_open_side(task, folder) for folder in (task.source, task.result))
+        renames = _changes_names_only(task)
+        old, new = (_open_side(task, folder, by_default=renames) for folder in (task.source, task.result))
         before, after = old.checkpoint.report.weights, new.checkpoint.report.weights
         keys_before, keys_after = ((one.new, one.mismatched, one.unused, one.loaded) for one in (before, after))
         proof = replace(proof, loads=keys_before == keys_after)
         if task.names_class and _default_class_name(task) != task.model_class:
             raise Unsupported(f"the result is loaded as {_default_class_name(task)}", "")
+        if renames:
+            return _prove_renamed(task, proof, old, new)
         tensors = tuple(_check_kept_rows(item, task, old, new) for item in task.tensors)
         compared = [item.kept_rows_equal for item in tensors if item.kept_rows_equal is not None]
         proof = replace(proof, kept_rows_equal=all(compared) if compared else None)
@@ -116,6 +121,34 @@ def prove_here(task: ProofTask) -> Proven:
     except HeadscopeError as err:
         proof = replace(proof, reason=err.message)
     return Proven(replace(proof, reason=proof.reason or _describe_failure(proof)), tensors)
+
+
+def _changes_names_only(task: ProofTask) -> bool:
+    """True if rows stay as they are, and both configurations say the same of a class of Transformers but for names.
+
+    Then the scores are the same where all tensors are. Other code may do anything with the names of its classes.
+    """
+    from headscope.copies.config_changes import CLASS_FIELDS
+    from headscope.core.source.checkpoint import Checkpoint
+
+    requests = [_request_for(task, folder, by_default=True) for folder in (task.source, task.result)]
+    if task.texts or not (task.labels and task.is_default_class) or any(one.runs_code for one in requests):
+        return False
+    configs = [Checkpoint("inspect", one).manifest.config for one in requests]
+    before, after = ({name: one[name] for name in one if name not in CLASS_FIELDS} for one in configs)
+    return before == after and rows_stay(task.labels, task.tensors, task.temperature)
+
+
+def _prove_renamed(task: ProofTask, proof: EditProof, old: _Side, new: _Side) -> Proven:
+    """Proves that the classes have their names, and that every tensor is equal byte by byte, those of the head too."""
+    if new.checkpoint.report.model.labels != tuple(label.name for label in task.labels):
+        raise Unsupported("the result names other classes", "")
+    equal = _others_equal(replace(task, tensors=()), old, new)
+    proof = replace(
+        proof, kept_rows_equal=equal, base_unchanged=equal, scores_equal=equal, max_difference=0.0, tolerance=0.0
+    )
+    tensors = tuple(replace(item, kept_rows_equal=equal) for item in task.tensors)
+    return Proven(replace(proof, reason=_describe_failure(proof)), tensors)
 
 
 def _describe_failure(proof: EditProof) -> str:
@@ -136,28 +169,30 @@ class _Side:
     stored: StoredFiles
 
 
-def _open_side(task: ProofTask, folder: str) -> _Side:
+def _open_side(task: ProofTask, folder: str, *, by_default: bool) -> _Side:
     from headscope.core.source.checkpoint import examine
 
-    checkpoint = examine("inspect", _request_for(task, folder), None)
+    checkpoint = examine("inspect", _request_for(task, folder, by_default=by_default), None)
     return _Side(checkpoint, checkpoint.stored_files[0])
 
 
-def _request_for(task: ProofTask, folder: str) -> Request:
+def _request_for(task: ProofTask, folder: str, *, by_default: bool = False) -> Request:
+    """Requests a side, as the class that the edit was made for, or, `by_default`, without naming a class."""
     from headscope.core.facts.stored.location import HubOptions, Location
     from headscope.core.source.request import Request
 
     location = Location(folder, hub=HubOptions(offline=True))
     names = task.names if folder == task.source else ()
-    return Request(location, labels=names, model_class=task.model_class, trust_remote_code=task.trust_remote_code)
+    model_class = None if by_default else task.model_class
+    code = task.trust_remote_code
+    return Request(location, labels=names, model_class=model_class, trust_remote_code=code, cache=by_default)
 
 
 def _default_class_name(task: ProofTask) -> str:
     """Gives the class that the result is loaded as when no class is named."""
     from headscope.core.source.checkpoint import examine
 
-    named = replace(_request_for(task, task.result), model_class=None)
-    return examine("inspect", named, None).report.model.class_name
+    return examine("inspect", _request_for(task, task.result, by_default=True), None).report.model.class_name
 
 
 def _check_kept_rows(item: EditedTensor, task: ProofTask, old: _Side, new: _Side) -> EditedTensor:

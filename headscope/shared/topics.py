@@ -24,7 +24,7 @@ _ALIKE, _SOMEWHAT_ALIKE = 0.75, 0.65
 _MOST_WORDS = 0.6
 """A topic with fewer of a question's words, by weight, is probably about something else."""
 _WORD = re.compile(r"[a-z0-9]+")
-_JOINING = {"and", "or", "vs", "versus", "in", "of", "with"}
+_JOINING = {"and", "or", "vs", "versus", "in", "of", "with", "on", "for", "from", "to", "my", "the", "a", "an", "this"}
 _ASKING = re.compile(
     r"^(what(('s| is| are| does))?|why (is|are|does|do)|how (do i|does|to)|explain|is|the|a|an)( (a|an|the|my))?\s+",
     re.I,
@@ -94,9 +94,18 @@ def find_topics(words: Sequence[str]) -> tuple[Topic, ...]:
             break
         found += [] if named is None else [named]
         rest = rest[longest or 1 :]
+    if (rest or not found) and (mentioned := _mentioned_topic(" ".join(words))):
+        return (mentioned,)
     if not rest and found:
         return tuple(dict.fromkeys(found))
     raise _unknown_topic_error(" ".join(rest), by_name)
+
+
+def _mentioned_topic(text: str) -> Topic | None:
+    """Finds the topic with the longest name of several words inside a question or a pasted message."""
+    words = " ".join(_WORD.findall(text.lower()))
+    names = [name for name in _topics_by_name() if " " in name and f" {' '.join(_WORD.findall(name))} " in f" {words} "]
+    return _topics_by_name()[max(names, key=len)] if names else None
 
 
 @cache

@@ -265,7 +265,7 @@ def test_the_answer_comes_first(
 
 
 def test_a_module_and_a_picture_are_written(folder: Path, rows: Path, tmp_path: Path, result: ProbeResult) -> None:
-    assert main(command(folder, rows, "--code", "-q", "-o", str(tmp_path / "advised.py"))) == 0
+    assert main(command(folder, rows, "-q", "-o", str(tmp_path / "advised.py"))) == 0
     text = (tmp_path / "advised.py").read_text()
     compile(text, "advised.py", "exec")
     assert text == result.code()  # type: ignore[attr-defined]

@@ -61,7 +61,7 @@ def run_raises(this: Rule, subject: Subject) -> Findings:
         what = "pairs of texts raise, and single texts don't" if is_pairs_only else _describe_failure(trial, first)
         yield this.find(
             Severity.WARNING if is_pairs_only else Severity.ERROR,
-            f"Called as a user calls it, {what}: {first.error}.{extra}",
+            f"In a trial run, {what}: {first.error}.{extra}",
             _REMEDY_OF_LOADING
             if first.step is RunStep.LOADING
             else _REMEDY_OF_LONG_PAIRS
@@ -128,7 +128,7 @@ def run_not_finite(this: Rule, subject: Subject) -> Findings:
         some = _inputs_in_words(trial, trial.not_finite, "has", "have")
         yield this.find(
             Severity.ERROR,
-            f"Called as a user calls it, {some} scores with NaN or infinity{f', in {half}' if half else ''}.",
+            f"In a trial run, {some} scores with NaN or infinity{f', in {half}' if half else ''}.",
             "Load it with dtype=torch.float32, where these activations don't overflow, or use an earlier checkpoint."
             if half
             else "The training diverged, or config.json is not the one used in training. Use an earlier checkpoint.",
@@ -143,7 +143,7 @@ def run_all_alike(this: Rule, subject: Subject) -> Findings:
     if trial.all_alike:
         yield this.find(
             severity_at(subject, training=Severity.WARNING, inference=Severity.ERROR),
-            f"{counted(trial.scope.inputs, trial.noun)}, called as a user calls the model, get the same scores.{why}",
+            f"In a trial run, all {counted(trial.scope.inputs, trial.noun)} get the same scores.{why}",
             remedy,
         )
 

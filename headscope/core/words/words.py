@@ -140,6 +140,16 @@ def sigmoids_of(number: int) -> str:
     return "one sigmoid" if number == 1 else f"{number:,} sigmoids (one-vs-rest)"
 
 
+def gives_embedding(model: ModelFacts) -> bool:
+    """True if what the head gives is a vector of the input: it has no classes, no loss and no activation."""
+    return not model.num_labels and model.loss == Loss.NONE and model.activation == Activation.NONE
+
+
+def result_of(model: ModelFacts) -> str:
+    """Names what the head gives."""
+    return "embedding" if gives_embedding(model) else "logits"
+
+
 def loss_of(model: ModelFacts) -> str:
     """Says in one phrase how the logits become a loss."""
     number = model.num_labels

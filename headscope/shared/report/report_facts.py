@@ -25,7 +25,7 @@ from headscope.core.facts import (
     WeightsFormat,
 )
 from headscope.core.facts.counting import counted, list_of
-from headscope.core.facts.heads.tasks import TEXT_TASKS, WITHOUT_CLASSES, Activation, Loss
+from headscope.core.facts.heads.tasks import TEXT_TASKS, WITHOUT_CLASSES
 from headscope.core.facts.stored.checkpoint import told_gaps
 from headscope.core.words.console import QUIET, STRONG, TONE, Tone
 from headscope.core.words.fold import fold_keys
@@ -38,8 +38,10 @@ from headscope.core.words.words import (
     SOURCE,
     brief_rule,
     bytes_of,
+    gives_embedding,
     loss_of,
     place_words,
+    result_of,
     share_of,
     share_of_one,
     size_of,
@@ -116,7 +118,7 @@ def formula_facts(report: Report) -> FactLines:
     if report.head is None:
         return
     if report.head.formula:
-        yield "formula", label(report.head.formula)
+        yield "formula", label(report.head.formula.replace("logits", result_of(report.model), 1))
     rows = report.head.token_rows
     if rows is not None:
         yield "scores", label(_scores_of_tokens(report, report.head, rows))
@@ -171,7 +173,8 @@ def loss_facts(report: Report) -> FactLines:
     problem = "" if report.model.task in WITHOUT_CLASSES else _problem_words(report.model)
     if problem:
         yield "problem", label(problem)
-    yield "loss", label(loss_of(report.model))
+    if not gives_embedding(report.model):
+        yield "loss", label(loss_of(report.model))
 
 
 def source_facts(report: Report) -> FactLines:
@@ -186,8 +189,7 @@ def source_facts(report: Report) -> FactLines:
 def _unnamed_classes(model: ModelFacts) -> str:
     """Describes the classes of a model that has no configuration to name them."""
     if not model.num_labels:
-        gives_embedding = model.loss == Loss.NONE and model.activation == Activation.NONE
-        return "none: the model gives an embedding, not class scores" if gives_embedding else "not determined"
+        return "none: the model gives an embedding, not class scores" if gives_embedding(model) else "not determined"
     return f"{counted(model.num_labels, 'class', 'classes')}; the model has no id2label to name them"
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.copies.carried import INDEXES, left_behind, read_contents, taken_names
-from headscope.copies.config_changes import card_with_edit, changed_fields, edited_config
+from headscope.copies.config_changes import card_with_edit, changed_fields, edited_config, sentences_on_edit
 from headscope.copies.facts import (
     AdapterMerge,
     EditedLabel,
@@ -42,7 +42,7 @@ from headscope.core.checkpoints.checkpoint_files import open_sidecar
 from headscope.core.checkpoints.edit_record import EDIT_RECORD, digests_of
 from headscope.core.checkpoints.reading import read_manifest
 from headscope.core.facts import CheckpointKind, WeightsFormat
-from headscope.core.facts.counting import counted, few_of
+from headscope.core.facts.counting import few_of
 from headscope.core.facts.environment import tool_version
 from headscope.core.facts.heads.tasks import Activation
 from headscope.core.facts.stored.location import HubOptions, Location
@@ -186,19 +186,30 @@ def _edit_folder(request: Request, output: Path | None, wish: EditWish, tell: Pr
         found = prove_apart(_proof_task(job, folder, report))
         report = replace(report, proof=found.proof, tensors=found.tensors)
         if report.proof.holds:
-            _add_record(folder, report)
+            _add_record(folder, report, _keys_of_head(checkpoint))
             check_unchanged(source, states)  # the proof read the source again
             put_in_place(folder, target, backup, origin.sources or (source,))
             report = replace(report, backup="" if backup is None else str(backup))
     return report
 
 
-def _add_record(folder: Path, report: EditReport) -> None:
-    """Writes the report to a file, with digests that show later whether the folder is still the one it describes."""
+def _keys_of_head(checkpoint: Checkpoint) -> tuple[str, ...]:
+    head = checkpoint.report.head
+    return tuple(key for item in head.parameters for key in item.checkpoint_keys) if head is not None else ()
+
+
+def _add_record(folder: Path, report: EditReport, head: Sequence[str] = ()) -> None:
+    """Writes the report to a file, with digests that show later whether the folder is still the one it describes.
+
+    They are those of the tensors that were changed, or of the head where none was.
+    """
     place = Location(str(folder), hub=HubOptions(offline=True))
     files, manifest = open_sidecar(place), read_manifest(place)
     assert files is not None  # it is a folder
-    keys = (*(item.name for item in report.tensors), *(report.merge.saved if report.merge is not None else ()))
+    keys = (
+        *([item.name for item in report.tensors] or head),
+        *(report.merge.saved if report.merge is not None else ()),
+    )
     record = report.to_dict() | {"digests": digests_of(files, manifest, keys)}
     write_small_file(folder / EDIT_RECORD, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
 
@@ -267,7 +278,9 @@ def _plan_edit(checkpoint: Checkpoint, wish: EditWish) -> _Plan:
     if wish.touches_rows:
         labels = plan_labels(report.model.labels, wish.changes, is_softmax=function == Activation.SOFTMAX)
         function = score_function(checkpoint, wish, len(labels))
-        tensors = class_tensors(checkpoint)
+        # A name touches no row, and needs only that there is one.
+        is_stored = not (report.weights.new or report.weights.mismatched)
+        tensors = () if wish.only_renames and is_stored else class_tensors(checkpoint)
         check_shifts(labels, tensors, wish, function)
         formats = {wish.dtype or item.header.dtype for item in tensors}
         change = ScoreChange(labels, wish, len(report.model.labels), report.model.activation, function)
@@ -364,6 +377,7 @@ def _proof_task(job: _Job, folder: Path, report: EditReport) -> ProofTask:
         names_class=job.wish.names_class,
         texts=tuple(job.wish.texts),
         trust_remote_code=job.checkpoint.request.trust_remote_code,
+        is_default_class=job.checkpoint.request.model_class is None,
     )
 
 
@@ -394,7 +408,7 @@ def _add_card(folder: Path, report: EditReport) -> None:
     """Adds a paragraph on the edit to the model card, if there is one."""
     card = folder / _CARD
     if card.is_file():
-        write_small_file(card, card_with_edit(card.read_bytes(), _sentences_on_edit(report)))
+        write_small_file(card, card_with_edit(card.read_bytes(), sentences_on_edit(report)))
 
 
 def _edited_numbers(
@@ -432,17 +446,3 @@ def _fresh_rows(item: ClassTensor, job: _Job) -> torch.Tensor | None:
     if drawn.shape[item.axis] < count:
         raise Unsupported(f"{count} random classes are more than there were: {drawn.shape[item.axis]}", "add fewer")
     return drawn.narrow(item.axis, 0, count)
-
-
-def _sentences_on_edit(report: EditReport) -> list[str]:
-    """Describes the edit in sentences, for the model card."""
-    before, after = (
-        counted(len(report.labels_before), "class", "classes"),
-        counted(len(report.labels), "class", "classes"),
-    )
-    rows = [f"{before} before, {after} after."] if report.labels else []
-    fields = [f"`{item.name}` is set to {item.after}." for item in report.settings if item.name not in _LABEL_FIELDS]
-    return [*rows, *report.exact, *report.approximate, *fields]
-
-
-_LABEL_FIELDS = ("id2label", "label2id", "num_labels", "_num_labels")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -102,7 +102,8 @@ def edit(
     try:
         if head is not None and folder is not None:
             return Edited(**fields_of(write_adapter_head(request, folder, head, tell, dry_run=wish.dry_run)))
-        return Edited(**fields_of(edit_checkpoint(request, folder, wish, tell)))
+        # Rows are read and computed with a model that is built; names need only what is known of its structure.
+        return Edited(**fields_of(edit_checkpoint(replace(request, cache=wish.only_renames), folder, wish, tell)))
     except ContradictoryNames as err:
         return Edited(**fields_of(refused_report(reference, output, wish, err)))
 

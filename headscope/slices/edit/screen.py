@@ -91,7 +91,7 @@ def _fact_rows(report: EditReport) -> Iterator[tuple[str, str]]:
     for at, tensor in enumerate(report.tensors):
         is_same = tensor.dtype == tensor.dtype_after
         formats = tensor.dtype if is_same else f"{tensor.dtype} -> {tensor.dtype_after}"
-        shapes = f"{list(tensor.shape_before)} -> {list(tensor.shape_after)}"
+        shapes = " -> ".join(dict.fromkeys(str(list(shape)) for shape in (tensor.shape_before, tensor.shape_after)))
         yield "" if at else "tensors", f"{tensor.name} {shapes}, {formats}"
     if report.settings:
         yield (
@@ -218,7 +218,9 @@ def _proof_words(report: EditReport) -> str:
         ): proof.base_unchanged,
     }
     found = [f"{words}: {'yes' if holds else 'no'}" for words, holds in parts.items() if holds is not None]
-    if proof.scores_equal is not None and proof.max_difference is not None and report.labels:
+    if proof.scores_equal and report.labels and not proof.inputs:
+        found.append("only names in config.json changed, so the scores are the same")
+    elif proof.scores_equal is not None and proof.max_difference is not None and report.labels:
         among = f", {counted(proof.texts, 'text')} among them" if proof.texts else ""
         where = f"{counted(proof.inputs, 'input')}{among}"
         found.append(

@@ -54,6 +54,13 @@ class EditWish:
         return "architectures" in self.settings
 
     @property
+    def only_renames(self) -> bool:
+        """True if classes get other names, without another change."""
+        names = LabelChanges(labels=self.changes.labels, rename=self.changes.rename)
+        plain = replace(self, link=False, in_place=False, dry_run=False, seed=0)
+        return names != LabelChanges() and plain == EditWish(changes=names)
+
+    @property
     def only_merges(self) -> bool:
         """True if an adapter is merged without another change."""
         return self.merge_adapter and not (self.touches_rows or self.settings or self.order_from)

@@ -25,7 +25,7 @@ class Counting(StrEnum):
     PROFILES = "judged for"
     CAUSES = "not determined"
     FINDINGS = "findings"
-    CLASSES = "classes"
+    CLASSES = "class"
     POOLING = "pooling"
     SLOWEST = "slowest"
     SECONDS = "time per checkpoint"

@@ -75,10 +75,10 @@ def _adapter_sentence(facts: AdapterFacts, diff: WeightDiff) -> str:
 
 
 def _count_words(diff: WeightDiff) -> Text:
-    """Counts the parameters by status: `197 loaded (12 from keys of other names), 4 new, ...`."""
-    renamed = f" ({len(diff.renamed):,} from keys of other names)" if diff.renamed else ""
+    """Counts the parameters by status: `197 loaded (12 stored under other names), 4 new`."""
+    renamed = f" ({len(diff.renamed):,} stored under other names)" if diff.renamed else ""
     counts = (("new", diff.new), ("mismatched", diff.mismatched), ("tied", diff.tied), ("unused", diff.unused))
-    parts = [f"{diff.loaded:,} loaded{renamed}", *(f"{len(items):,} {word}" for word, items in counts)]
+    parts = [f"{diff.loaded:,} loaded{renamed}", *(f"{len(items):,} {word}" for word, items in counts if items)]
     return Text(", ".join(parts))
 
 
@@ -109,7 +109,9 @@ def _renamed_rows(diff: WeightDiff, origins: Mapping[str, ParameterOrigin], ever
     counted = Counter(filter(None, map(_prefix_change, diff.renamed)))
     prefixes = {change: count for change, count in counted.items() if count > 1 and not every}
     for (ours, theirs), count in sorted(prefixes.items()):
-        yield FoldedRow((f"{ours}*", f"{theirs}*"), (_line_of_status("renamed", "", None, "from"),), count)
+        note = "from" if theirs else f"stored without {ours}"
+        names = (f"{ours}*", *([f"{theirs}*"] if theirs else []))
+        yield FoldedRow(names, (_line_of_status("renamed", "", None, note),), count)
     # Other changes are often a renamed module or leaf, the same in every layer.
     others = [rename for rename in diff.renamed if _prefix_change(rename) not in prefixes]
     by_change: dict[tuple[str, str] | None, list[Rename]] = {}

@@ -11,6 +11,7 @@ from headscope.core.words.lines import Paragraph
 from headscope.core.words.plain_words import plain_words
 from headscope.core.words.safe import label, safe
 from headscope.core.words.tokens import is_pooling_known, token_rows
+from headscope.core.words.words import result_of
 from headscope.shared.report.findings import FindingLines, NextSteps, next_of_inspect, note_line
 from headscope.shared.report.head.head_path import HeadPath
 from headscope.shared.report.head.token_strip import TokenStrip
@@ -85,7 +86,7 @@ def inspect_verdict(report: Report) -> RenderableType:
 
 def _head_path(report: Report, head: Head) -> HeadPath:
     model_type, version = report.checkpoint.model_type or "", report.environment.transformers
-    return HeadPath(head, model_type, version, is_pooling_known(report))
+    return HeadPath(head, model_type, version, is_pooling_known(report), result_of(report.model))
 
 
 def _first_sections(report: Report, *, details: bool) -> Sequence[ReportSection]:

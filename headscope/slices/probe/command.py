@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from headscope.checks.options import LabeledOptions
 from headscope.errors import ExitCode, UsageError
-from headscope.shell.arguments import OUTPUT, Output, details_option, model_argument
-from headscope.shell.options.option import Option
+from headscope.shell.arguments import Output, details_option, model_argument
 from headscope.shell.output import write_report, write_text
 from headscope.shell.progress import telling_progress
 from headscope.slices.probe.options import ProbeOptions
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 _OTHER_PICTURES = ("png", "pdf", "jpg", "jpeg", "gif", "webp", "eps", "ps")
 
 
-def probe_command(  # noqa: PLR0917  Typer passes them by name
+def probe_command(
     model: Annotated[str, model_argument("or weight file")],
     labeled: LabeledOptions,
     options: ProbeOptions,
@@ -29,24 +28,17 @@ def probe_command(  # noqa: PLR0917  Typer passes them by name
         bool,
         details_option("everything: every vector, the curve over the layers, rows that may be labeled wrongly."),
     ] = False,
-    code: Annotated[bool, Option("Write a Python module with a classifier on the best vector.", panel=OUTPUT)] = False,
 ) -> int:
-    """Score every vector that a classifier could read on labeled texts, and name the best."""
+    """Score every vector that a classifier could read on labeled texts; -o FILE.py writes code for the best."""
     data, label_column = _read_labeled(labeled, options)
-    drawing = _picture_format_of(output.output)
-    # stdout or FILE takes one form of the answer, so two are a contradiction.
-    kinds = [
-        kind
-        for kind, is_asked in (("--code", code), ("JSON", output.is_json), (f"-o {output.output}", drawing))
-        if is_asked
-    ]
-    if len(kinds) > 1:
-        raise UsageError(f"{kinds[0]} and {kinds[1]} are different formats", "leave one of them out")
+    form = _form_of_file(output.output)
+    if form and output.is_json:
+        raise UsageError(f"JSON and -o {output.output} are different formats", "leave one of them out")
     with telling_progress(output.quiet) as tell:
         from headscope.slices.probe.run import probe
 
         result = probe(model, data=data, label_column=label_column, progress=tell, **options)
-    _write_result(result, output, code=code, drawing=drawing, details=details)
+    _write_result(result, output, form=form, details=details)
     if result.written is not None and result.written.failure:
         return ExitCode.FINDINGS
     return ExitCode.UNDETERMINED if result.not_determined else ExitCode.OK
@@ -65,25 +57,25 @@ def _read_labeled(labeled: LabeledOptions, options: ProbeOptions) -> "tuple[str 
     return labeled["data"] or "", labeled["label_column"] or ()
 
 
-def _picture_format_of(path: Path | None) -> str:
-    """Gives the picture format for the suffix of a file, "" for text. Raises UsageError for other pictures."""
+def _form_of_file(path: Path | None) -> str:
+    """Gives the form that the suffix of a file names, "" for text. Raises UsageError for other pictures."""
     suffix = path.suffix.lower().removeprefix(".") if path is not None else ""
     if suffix in _OTHER_PICTURES:
         raise UsageError(f"-o {path}: probe draws .svg and .html", "give the file one of these endings")
-    return {"svg": "svg", "html": "html", "htm": "html"}.get(suffix, "")
+    return {"svg": "svg", "html": "html", "htm": "html", "py": "py"}.get(suffix, "")
 
 
-def _write_result(result: "ProbeResult", output: Output, *, code: bool, drawing: str, details: bool) -> None:
-    """Writes the answer as text, JSON, a module, or a picture in the format `drawing`."""
-    if code:
+def _write_result(result: "ProbeResult", output: Output, *, form: str, details: bool) -> None:
+    """Writes the answer as text, JSON, or in the form that the file names: a module or a picture."""
+    if form == "py":
         from headscope.slices.probe.screen.code import probe_code
 
         write_text(output.output, probe_code(result), quiet=output.quiet)
         return
-    if drawing:
+    if form:
         from headscope.slices.probe.screen.picture import probe_picture
 
-        write_text(output.output, probe_picture(result, drawing), quiet=output.quiet)
+        write_text(output.output, probe_picture(result, form), quiet=output.quiet)
         return
     from headscope.slices.probe.screen.screen import probe_document, probe_screen, probe_verdict
 

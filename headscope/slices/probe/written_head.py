@@ -174,7 +174,7 @@ def _fill_layer(layer: nn.Module, model: LinearModel) -> nn.Linear:
     if not isinstance(layer, nn.Linear) or layer.weight.shape != weight.shape:
         raise Unsupported(
             f"the classifier is a {type(layer).__name__}, whose weight isn't a row for each class",
-            "write a module with --code instead",
+            "write a module with -o FILE.py instead",
         )
     with torch.no_grad():
         layer.weight.copy_(weight)

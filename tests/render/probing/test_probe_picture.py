@@ -92,7 +92,7 @@ def test_one_layer_has_no_curve() -> None:
     assert "layer 0" in text
 
 
-@pytest.mark.parametrize("options", [("--json", "-o", "x.svg"), ("--code", "-o", "x.html"), ("--code", "--json")])
+@pytest.mark.parametrize("options", [("--json", "-o", "x.svg"), ("--json", "-o", "x.html"), ("--json", "-o", "x.py")])
 def test_two_formats_at_once_are_refused(options: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["probe", "model", "--data", "a.csv", "--text-column", "a", "--label-column", "b", *options]) == 2
     printed = capsys.readouterr()

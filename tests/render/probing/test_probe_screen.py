@@ -247,7 +247,7 @@ def test_a_written_head_says_whether_another_vector_is_better(
 ) -> None:
     written = WrittenHead("my head", layout, vector, Score(Metric.ACCURACY, 0.874, 0.86, 0.89), ("classifier.weight",))
     result = replace(RESULT, written=written, versus=(versus, BEATS_WORDS))
-    warned = "mean over tokens of layer 11 is significantly better, 0.912 against 0.874 (p = 0.002). `--code -o FILE`"
+    warned = "mean over tokens of layer 11 is significantly better, 0.912 against 0.874 (p = 0.002). `-o FILE.py`"
     for details in (False, True):
         words = " ".join(plain_text(probe_screen(result, details=details)).split())
         assert (warned in words) is said

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 from reports import REPORTS, bert, gpt2, hostile, roberta
+from rich.console import Group
 
+from headscope.checks.screen import finding_lines
 from headscope.core.facts.health import BiasStatistics, MatrixStatistics, Spectrum
 from headscope.core.words.console import plain_text
 from headscope.core.words.lines import WIDE
@@ -349,3 +351,18 @@ def test_a_change_of_a_name_leaves_out_the_layers_before_it(
     ours: str, theirs: tuple[str, ...], change: tuple[str, str] | None
 ) -> None:
     assert name_change(Rename(ours, theirs)) == change
+
+
+def test_a_model_without_classes_ends_in_an_embedding() -> None:
+    report = roberta()
+    report = replace(report, model=replace(report.model, num_labels=0, labels=(), loss="none", activation="none"))
+    for details in (False, True):
+        text = plain_text(inspect_screen(report, details=details), WIDE)
+        assert "└── embedding [batch" in text and "logits" not in text and "\nloss " not in text
+
+
+def test_a_remedy_of_two_findings_is_shown_once() -> None:
+    found = with_findings(Severity.ERROR, Severity.ERROR)
+    lines = plain_text(Group(*finding_lines(found)), WIDE)  # type: ignore[arg-type]  a report has findings too
+    assert len({item.remedy for item in found.findings}) == 1
+    assert lines.count(found.findings[0].remedy) == 1 and lines.count("error") == 2

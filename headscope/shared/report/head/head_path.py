@@ -69,6 +69,7 @@ class HeadPath:
     model_type: str
     version: str = ""
     is_pooling_known: bool = True
+    result: str = "logits"
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         shown = _main_stages(self.head)
@@ -108,7 +109,7 @@ class HeadPath:
         return tree
 
     def _logits_line(self, shown: Sequence[Stage]) -> Text:
-        text = path_end(self.head)
+        text = path_end(self.head, self.result)
         kept = {stage.index for stage in shown}
         hidden = Counter(stage.operation for stage in self.head.stages if stage.index not in kept)
         if len(hidden) > 3:

@@ -88,9 +88,9 @@ def path_root(head: Head, model_type: str, file: str) -> Text:
     return root.append(f"  {safe(file)}" if file else "", QUIET)
 
 
-def path_end(head: Head) -> Text:
-    """Writes the end of the path: `logits [batch, 3]`."""
-    return Text.assemble(("logits ", STRONG), axes_of(logits_shape(head)), overflow="fold")
+def path_end(head: Head, result: str) -> Text:
+    """Writes the end of the path: `logits [batch, 3]`, or what else the head gives."""
+    return Text.assemble((f"{result} ", STRONG), axes_of(logits_shape(head)), overflow="fold")
 
 
 def fate_of(module: UnusedModule) -> str:

@@ -12,7 +12,7 @@ from headscope.core.words.console import MODULE, OPERATION, POOLING_STYLE, QUIET
 from headscope.core.words.lines import Paragraph, align, first_fitting
 from headscope.core.words.safe import label, safe
 from headscope.core.words.tokens import is_pooling_known
-from headscope.core.words.words import POOLING, axes_of
+from headscope.core.words.words import POOLING, axes_of, result_of
 from headscope.shared.report.head.stages import (
     BY_ADAPTER,
     GUIDE,
@@ -64,6 +64,7 @@ class HeadTree:
     ties: tuple[Tie, ...] = ()
     version: str = ""
     marked: int | None = None
+    result: str = "logits"
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         file, blocks = self.laid_out(options.max_width - GUIDE, LAYOUTS)
@@ -72,7 +73,7 @@ class HeadTree:
             branch = tree.add(Paragraph(block.line))
             for leaf in block.leaves:
                 branch.add(Paragraph(leaf))
-        tree.add(Paragraph(path_end(self.head)))
+        tree.add(Paragraph(path_end(self.head, self.result)))
         yield tree
 
     def laid_out(self, room: int, layouts: Sequence[Layout]) -> "tuple[str, dict[int, StageBlock]]":
@@ -182,4 +183,4 @@ def tree_of(report: Report, head: Head) -> HeadTree:
     """Builds the tree of the head in `report`."""
     marked = pooling_stage(head) if is_pooling_known(report) else None
     model_type, version = report.checkpoint.model_type or "", report.environment.transformers
-    return HeadTree(head, model_type, report.weights.tied, version, marked)
+    return HeadTree(head, model_type, report.weights.tied, version, marked, result_of(report.model))

@@ -114,7 +114,7 @@ def _written_facts(result: ProbeResult) -> Iterator[FactRow]:
             "",
             f"not the best vector: the {candidate_words(best, input_words(result))} is significantly better, "
             f"{best.mean:.3f} against {result.candidate(found.vector).mean:.3f} (p = {chance(versus.p_value)}). "
-            "`--code -o FILE` writes a module that trains a classifier on it",
+            "`-o FILE.py` writes a module that trains a classifier on it",
         )
 
 
