@@ -20,6 +20,7 @@ from headscope.copies.facts import (
     EditProof,
     EditReport,
     FitKind,
+    HeadFold,
     LabelOrigin,
 )
 from headscope.copies.proving import ProofTask, prove_apart
@@ -91,16 +92,17 @@ class _Job:
     """The files of the source."""
     left_out: tuple[str, ...]
     """What stays behind in the source, and in what was merged into it."""
-    origin: _Origin
+    origin: Origin
     fit: EditFit | None
 
 
 @dataclass(frozen=True, slots=True)
-class _Origin:
+class Origin:
     """Origin of a checkpoint that is edited: its name in the request, and the adapter that was merged into it."""
 
     named: str
     merge: AdapterMerge | None = None
+    fold: HeadFold | None = None
     sources: tuple[Path, ...] = ()
     """The folders that were merged."""
     left_out: tuple[str, ...] = ()
@@ -120,7 +122,7 @@ def edit_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
     if wish.in_place and (wish.merge_adapter or request.reference != named):
         raise UsageError("an adapter and a folder of the Hub's cache stay as they are", "give -o DIR")
     if not wish.merge_adapter:
-        return _edit_folder(request, output, wish, tell, _Origin(named))
+        return edit_folder(request, output, wish, tell, Origin(named))
     if output is None:
         raise UsageError("the merged checkpoint needs a place", "give -o DIR")
     if wish.only_merges and (wish.texts or wish.link):
@@ -130,19 +132,19 @@ def edit_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
     check_target(output, Path(request.reference), base)
     with staged(output) as folder:
         merge, left_out = merge_into(folder, checkpoint, base, tell)
-        origin = _Origin(named, merge, (Path(request.reference), base), left_out)
+        origin = Origin(named, merge, (Path(request.reference), base), left_out)
         plain = replace(checkpoint.request, location=Location(str(folder), hub=request.location.hub), model_class=None)
         if not wish.only_merges:
-            return _edit_folder(plain, output, wish, tell, origin)
+            return edit_folder(plain, output, wish, tell, origin)
         report = _merge_report(plain, output, wish, origin)
         if not wish.dry_run:
-            _add_card(folder, report)
-            _add_record(folder, report)
+            add_card(folder, report)
+            add_record(folder, report)
             put_in_place(folder, output, None, origin.sources)
         return report
 
 
-def _edit_folder(request: Request, output: Path | None, wish: EditWish, tell: Progress, origin: _Origin) -> EditReport:
+def edit_folder(request: Request, output: Path | None, wish: EditWish, tell: Progress, origin: Origin) -> EditReport:
     """Edits the folder of a whole checkpoint, and reports on it.
 
     Raises UsageError for a change that can't be made, Unsupported for a checkpoint that can't be edited so, NotFound if
@@ -151,7 +153,7 @@ def _edit_folder(request: Request, output: Path | None, wish: EditWish, tell: Pr
     if not 0 < wish.temperature < math.inf:
         raise UsageError(f"a temperature of {wish.temperature} is not a positive number", "give one such as 1.5")
     checkpoint = examine_by_name(request, wish.changes.labels, tell)
-    source = _folder_to_edit(checkpoint)
+    source = folder_to_edit(checkpoint)
     target = source if wish.in_place else output
     if wish.dry_run and target is None:
         target = source.with_name(f"{source.name}-edited")  # a name for the report: nothing is written
@@ -186,14 +188,14 @@ def _edit_folder(request: Request, output: Path | None, wish: EditWish, tell: Pr
         found = prove_apart(_proof_task(job, folder, report))
         report = replace(report, proof=found.proof, tensors=found.tensors)
         if report.proof.holds:
-            _add_record(folder, report)
+            add_record(folder, report)
             check_unchanged(source, states)  # the proof read the source again
             put_in_place(folder, target, backup, origin.sources or (source,))
             report = replace(report, backup="" if backup is None else str(backup))
     return report
 
 
-def _add_record(folder: Path, report: EditReport) -> None:
+def add_record(folder: Path, report: EditReport) -> None:
     """Writes the report to a file, with digests that show later whether the folder is still the one it describes."""
     place = Location(str(folder), hub=HubOptions(offline=True))
     files, manifest = open_sidecar(place), read_manifest(place)
@@ -212,7 +214,7 @@ def _check_architecture(checkpoint: Checkpoint, wish: EditWish) -> None:
         raise Unsupported(f"{name} {what}, so the checkpoint is not one of that class", "name the class of its weights")
 
 
-def _merge_report(request: Request, output: Path, wish: EditWish, origin: _Origin) -> EditReport:
+def _merge_report(request: Request, output: Path, wish: EditWish, origin: Origin) -> EditReport:
     """Builds the report on an adapter that was merged without another change."""
     merge, model = origin.merge, examine("inspect", request, None).report.model
     assert merge is not None  # there was one
@@ -233,7 +235,7 @@ def _merge_report(request: Request, output: Path, wish: EditWish, origin: _Origi
     )  # fmt: skip
 
 
-def _folder_to_edit(checkpoint: Checkpoint) -> Path:
+def folder_to_edit(checkpoint: Checkpoint) -> Path:
     """Gives the folder of the checkpoint. Raises Unsupported for one that can't be edited."""
     manifest, reference = checkpoint.manifest, checkpoint.request.reference
     if manifest.kind in WITHOUT_WEIGHTS:
@@ -340,6 +342,7 @@ def _build_report(job: _Job) -> EditReport:
         proof=EditProof(),
         fit=job.fit,
         merge=job.origin.merge,
+        fold=job.origin.fold,
         is_dry_run=wish.dry_run,
     )
 
@@ -386,11 +389,11 @@ def _write_result(job: _Job, folder: Path, report: EditReport) -> None:
     if rewritten:
         write_weights(folder, manifest, stored, new)
     write_small_file(folder / _CONFIG, json.dumps(plan.config, indent=2, ensure_ascii=False) + "\n")
-    _add_card(folder, report)
+    add_card(folder, report)
     job.checkpoint.release()  # the proof, in another process, needs the memory
 
 
-def _add_card(folder: Path, report: EditReport) -> None:
+def add_card(folder: Path, report: EditReport) -> None:
     """Adds a paragraph on the edit to the model card, if there is one."""
     card = folder / _CARD
     if card.is_file():

@@ -33,6 +33,10 @@ class EditWish:
     fit: FitWish | None = None
     merge_adapter: bool = False
     """Whether the checkpoint is an adapter, which is merged into its base model first."""
+    as_class: str = ""
+    """The class of Transformers that the head is folded into first; empty for none."""
+    scores: int | None = None
+    """How many scores a fold of two tokens has; None for one."""
     dtype: str = ""
     """The number format of the last layer; empty for the one that it has."""
     seed: int = 0
@@ -54,9 +58,14 @@ class EditWish:
         return "architectures" in self.settings
 
     @property
+    def changes_more(self) -> bool:
+        """True if there is a change beside a merge or a fold."""
+        return self.touches_rows or bool(self.settings) or self.order_from is not None
+
+    @property
     def only_merges(self) -> bool:
         """True if an adapter is merged without another change."""
-        return self.merge_adapter and not (self.touches_rows or self.settings or self.order_from)
+        return self.merge_adapter and not self.changes_more
 
     def with_order(self, order: Sequence[str]) -> EditWish:
         """Copies the wish with an order of the classes. Raises UsageError if it has one already."""
