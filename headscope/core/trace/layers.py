@@ -171,6 +171,8 @@ class _LayerReader:
             return HeadLayer(LayerKind.LINEAR, node.text, weight, bias)
         width = int(node.inputs[0][0].shape[-1])
         compute = self._computation(node, found, own)
+        if not own and any(not isinstance(item, Number) for item in node.operands[1:]):
+            _refuse(f"{node.text} reads something else beside the vector")
         if not own:
             return HeadLayer(LayerKind.FUNCTION, node.text, width=width, compute=compute)
         if not _is_norm(compute, width, has_weight=bool(weight), has_bias=bool(bias)):

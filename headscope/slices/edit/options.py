@@ -176,5 +176,7 @@ class ProofOptions(TypedDict, total=False):
     ]
 
 
-class EditOptions(FoldEdits, AdapterEdits, LabelEdits, ScoreEdits, FitEdits, ConfigEdits, ProofOptions, CopyOptions, total=False):
+class EditOptions(
+    FoldEdits, AdapterEdits, LabelEdits, ScoreEdits, FitEdits, ConfigEdits, ProofOptions, CopyOptions, total=False
+):
     """Options of `edit`."""

@@ -85,7 +85,8 @@ def edit_screen(report: EditReport) -> RenderableType:
 
 
 def _fact_rows(report: EditReport) -> Iterator[tuple[str, str]]:
-    yield "checkpoint", f"{report.source}: {report.model_class}" if report.model_class else report.source
+    edited_as = report.model_class if report.fold is None else ""  # a fold has lines on both classes
+    yield "checkpoint", f"{report.source}: {edited_as}" if edited_as else report.source
     if report.merge is not None:
         yield "adapter", _merge_words(report.merge)
     if report.merge is not None and not report.labels:

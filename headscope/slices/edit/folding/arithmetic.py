@@ -116,7 +116,9 @@ def is_same_place(one: Positions | None, other: Positions | None) -> bool:
 
 def _check_pooling(source: LayeredHead, target: LayeredHead, name: str) -> None:
     if source.pooled != target.pooled or not is_same_place(source.positions, target.positions):
-        raise DoesNotFold(f"the head reads {words_of_pooling(source)}, and {name} reads {words_of_pooling(target)}", depth=0)
+        raise DoesNotFold(
+            f"the head reads {words_of_pooling(source)}, and {name} reads {words_of_pooling(target)}", depth=0
+        )
     if source.hidden.layer != target.hidden.layer and source.hidden.module != target.hidden.module:
         raise DoesNotFold(f"the head reads {source.hidden.text}, and {name} reads {target.hidden.text}", depth=0)
 
@@ -226,9 +228,7 @@ def _fill_linear(
         raise DoesNotFold(f"the bias of {text} has no place: {layer.text} of {name} has no bias")
 
 
-def _compose(
-    weight: torch.Tensor, bias: torch.Tensor, piece: Affine, name: str
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _compose(weight: torch.Tensor, bias: torch.Tensor, piece: Affine, name: str) -> tuple[torch.Tensor, torch.Tensor]:
     """Computes the affine map that a piece makes of another."""
     given = piece.weight
     if given is not None and given.dim() == 2:

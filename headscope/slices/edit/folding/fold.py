@@ -9,11 +9,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from headscope.copies.carried import INDEXES, left_behind, read_contents, taken_names
 from headscope.copies.config_changes import changed_fields
-from headscope.copies.facts import PROBLEM_TYPES, EditProof, EditReport, FoldedParameter, FoldKind, HeadFold
+from headscope.copies.facts import PROBLEM_TYPES, EditProof, EditReport, FoldKind, HeadFold
 from headscope.copies.writing import (
     check_target,
     check_unchanged,
@@ -27,19 +25,16 @@ from headscope.core.checkpoints.contents.sentence import LIBRARY, MODULES
 from headscope.core.checkpoints.edit_record import EDIT_RECORD
 from headscope.core.facts.heads.tasks import Activation
 from headscope.core.facts.environment import tool_version
-from headscope.core.facts.stored.location import Location
-from headscope.core.model.quiet import quiet
-from headscope.core.source.checkpoint import Checkpoint, examine
+from headscope.core.source.checkpoint import Checkpoint
 from headscope.core.source.reading.reading import in_local_folder
 from headscope.core.source.request import Progress, Request
-from headscope.core.upstream.torch import on_meta
 from headscope.errors import Unsupported, UsageError
 from headscope.slices.edit.checkpoint_edit import Origin, add_card, add_record, edit_folder, folder_to_edit
-from headscope.slices.edit.folding.arithmetic import DoesNotFold, Values
+from headscope.slices.edit.folding.arithmetic import DoesNotFold
+from headscope.slices.edit.folding.chain import CHAIN, plan_chain
 from headscope.slices.edit.folding.proof import FoldTask, package_of, prove_fold_apart
 from headscope.slices.edit.folding.source import FoldSource, read_source, read_values
 from headscope.slices.edit.folding.target import FoldTarget, class_to_fold_into, find_target
-from headscope.slices.edit.promises import of_function
 from headscope.slices.edit.wish import EditWish
 
 _SETTINGS = (MODULES, LIBRARY, "sentence_bert_config.json", "generation_config.json")
@@ -67,34 +62,44 @@ def fold_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
     states = file_states(folder)
     source = read_source(checkpoint, wish.scores)
     tell("loading the weights")
-    values = read_values(checkpoint)
-    cls = class_to_fold_into(wish.as_class, checkpoint.choice)
-    if source.kind is FoldKind.CLASS and cls.__name__ == checkpoint.report.model.class_name:
-        raise UsageError(f"{named} is a {cls.__name__} already", "name another class, or chain")
-    target = find_target(cls, checkpoint.choice, source.labels, source.head, values, source.after)
+    target = _find_target(checkpoint, source, wish)
     fold = _describe_fold(checkpoint, source, target)
-    report = _fold_report(named, output, wish, fold, checkpoint, target)
+    report = _fold_report(named, output, wish, fold, checkpoint, source, target)
     if wish.dry_run and not wish.changes_more:
         return report
     _check_library(source.kind)
+    _check_library(target.kind)
     with staged(output) as place:
-        tell("writing the class")
-        left = _write_folded(place, folder, checkpoint, source, target, values)
+        tell("writing the result")
+        left = _copy_others(place, folder, checkpoint)
+        _limit_texts(place, checkpoint)
+        target.write(place, _fields_of_scores(checkpoint, source))
         check_unchanged(folder, states)
-        del values  # the proof, in another process, needs the memory
         if not wish.dry_run:
             tell("proving the fold in a separate process")
             fold = _prove_fold(checkpoint, source, target, fold, place, wish)
             check_unchanged(folder, states)
-        report = replace(report, fold=fold, left_out=left, proof=_proof_of(fold))
-        plain = Request(replace(request.location, reference=str(place), subfolder=None))
         if wish.changes_more:
+            plain = Request(replace(request.location, reference=str(place), subfolder=None))
             return edit_folder(plain, output, wish, tell, Origin(named, sources=(folder,), left_out=left, fold=fold))
-        report = _with_functions(report, checkpoint, plain)
+        report = replace(report, fold=fold, left_out=left, proof=_proof_of(fold))
         add_card(place, report)
         add_record(place, report)
         put_in_place(place, output, None, (folder,))
     return report
+
+
+def _find_target(checkpoint: Checkpoint, source: FoldSource, wish: EditWish) -> FoldTarget:
+    """Finds what the head is folded into. Raises DoesNotFold with the part of the head that has no place there."""
+    values = read_values(checkpoint.choice, checkpoint.location)
+    if wish.as_class == CHAIN:
+        return plan_chain(checkpoint, source, values)
+    cls = class_to_fold_into(wish.as_class, checkpoint.choice)
+    if source.kind is FoldKind.CLASS and cls.__name__ == checkpoint.report.model.class_name:
+        raise UsageError(
+            f"the checkpoint is a {cls.__name__} already", "--as chain writes sentence-transformers modules"
+        )
+    return find_target(cls, checkpoint.choice, source.labels, source.head, values, source.after)
 
 
 def _check_library(kind: FoldKind) -> None:
@@ -114,8 +119,8 @@ def _describe_fold(checkpoint: Checkpoint, source: FoldSource, target: FoldTarge
         kind=source.kind,
         class_before=checkpoint.report.model.class_name,
         formula_before=checkpoint.report.head.formula if checkpoint.report.head is not None else source.head.formula,
-        formula=target.head.formula,
-        parameters=tuple(FoldedParameter(item.name, item.sources, item.is_copied) for item in target.filled),
+        formula=target.formula,
+        parameters=target.parameters,
         settings=changed_fields(before, target.settings),
         to_do=tuple(_sentences_to_do(checkpoint, source)),
     )
@@ -127,7 +132,11 @@ def _sentences_to_do(checkpoint: Checkpoint, source: FoldSource) -> Iterator[str
     prompts, default = settings.get("prompts"), settings.get("default_prompt_name")
     prompt = prompts.get(default) if isinstance(prompts, dict) and isinstance(default, str) else None
     if prompt:
-        yield f"sentence-transformers puts the prompt {json.dumps(prompt, ensure_ascii=False)} before each text; put it there yourself."
+        quoted = json.dumps(prompt, ensure_ascii=False)
+        yield f"sentence-transformers puts the prompt {quoted} before each text; put it there yourself."
+    if _problem_type(checkpoint, source) is None:
+        function = checkpoint.report.model.activation
+        yield f"No setting of config.json says that {function} is put on the scores: put it there yourself."
     if source.rows:
         yield "The prompt stays with the caller: give the class each text in the prompt or chat template of before."
 
@@ -139,15 +148,15 @@ def _library_settings(checkpoint: Checkpoint) -> Mapping[str, Any]:
 
 
 def _fold_report(
-    named: str, output: Path, wish: EditWish, fold: HeadFold, checkpoint: Checkpoint, target: FoldTarget
+    named: str, output: Path, wish: EditWish, fold: HeadFold, checkpoint: Checkpoint, source: FoldSource,
+    target: FoldTarget,
 ) -> EditReport:  # fmt: skip
-    names = tuple(target.config.id2label.values())
-    before = checkpoint.manifest.config
-    after = {"architectures": [target.cls.__name__], **target.settings}
+    before, after = checkpoint.report.model.class_name, target.name
+    probability = f" Their sigmoid is the probability of {source.labels[0]}." if source.after else ""
     return EditReport(
-        tool_version=tool_version(), source=named, output=str(output), model_class=target.cls.__name__,
-        labels_before=names, proof=EditProof(), settings=changed_fields({name: before.get(name) for name in after}, after),
-        exact=("The scores are those of before, up to rounding.",), fold=fold, is_dry_run=wish.dry_run,
+        tool_version=tool_version(), source=named, output=str(output), model_class=target.name,
+        labels_before=source.labels, proof=EditProof(), fold=fold, is_dry_run=wish.dry_run,
+        exact=(f"The scores of {after} are those of {before}, up to rounding.{probability}",),
     )  # fmt: skip
 
 
@@ -160,13 +169,6 @@ def _proof_of(fold: HeadFold) -> EditProof:
     )  # fmt: skip
 
 
-def _with_functions(report: EditReport, checkpoint: Checkpoint, plain: Request) -> EditReport:
-    """Adds a warning if programs will put another function on the scores."""
-    after = examine("inspect", plain, None).report.model.activation
-    sentence = of_function(checkpoint.report.model.activation, after)
-    return replace(report, approximate=(sentence,)) if sentence else report
-
-
 def _problem_type(checkpoint: Checkpoint, source: FoldSource) -> str | None:
     """Gives the problem type with which programs put the function of before on the scores; None if none does."""
     pipeline = checkpoint.manifest.sentence
@@ -177,32 +179,22 @@ def _problem_type(checkpoint: Checkpoint, source: FoldSource) -> str | None:
     return _BY_ACTIVATION.get(checkpoint.report.model.activation)
 
 
-_BY_ACTIVATION = dict(zip((Activation.NONE.value, Activation.SOFTMAX.value, Activation.SIGMOID.value), PROBLEM_TYPES, strict=True))
+_BY_ACTIVATION = dict(
+    zip((Activation.NONE.value, Activation.SOFTMAX.value, Activation.SIGMOID.value), PROBLEM_TYPES, strict=True)
+)
 _BY_MODULE = dict(zip(("Identity", "Softmax", "Sigmoid"), PROBLEM_TYPES, strict=True))
+"""The problem type with which Transformers' pipeline puts a function on the scores."""
 
 
-def _write_folded(
-    place: Path, folder: Path, checkpoint: Checkpoint, source: FoldSource, target: FoldTarget, values: Values
-) -> tuple[str, ...]:  # fmt: skip
-    """Writes the class with its parameters, the tokenizer and other files; gives what stays behind."""
-    kept = {name: values[name] for name in target.kept}
-    dtype = next((item.dtype for item in kept.values() if item.is_floating_point()), torch.float32)
-    filled = {item.name: item.values.to(dtype) for item in target.filled}
-    config: Any = target.config
-    config.dtype = dtype
-    if source.kind is not FoldKind.CLASS:
-        config.problem_type = _problem_type(checkpoint, source) or config.problem_type
-    activation = _library_settings(checkpoint).get("activation_fn")
+def _fields_of_scores(checkpoint: Checkpoint, source: FoldSource) -> dict[str, Any]:
+    """Gives the fields of the configuration that keep the function on the scores, for programs and a CrossEncoder."""
+    found: dict[str, Any] = {}
+    problem, activation = _problem_type(checkpoint, source), _library_settings(checkpoint).get("activation_fn")
+    if problem is not None and source.kind is not FoldKind.CLASS:
+        found["problem_type"] = problem
     if isinstance(activation, str):
-        config.sentence_transformers = {"activation_fn": activation}  # where a CrossEncoder looks without modules.json
-    with quiet(), on_meta():
-        model = target.cls(config)
-    with quiet():
-        model.load_state_dict({**kept, **filled}, assign=True)
-        model.save_pretrained(place)
-    left = _copy_others(place, folder, checkpoint)
-    _limit_texts(place, checkpoint)
-    return left
+        found["sentence_transformers"] = {"activation_fn": activation}  # where it looks without modules.json
+    return found
 
 
 def _copy_others(place: Path, folder: Path, checkpoint: Checkpoint) -> tuple[str, ...]:
@@ -236,9 +228,9 @@ def _prove_fold(
     checkpoint.release()
     found = prove_fold_apart(
         FoldTask(
-            source=checkpoint.location.reference, result=str(place), before=source.kind, after=FoldKind.CLASS,
+            source=checkpoint.location.reference, result=str(place), before=source.kind, after=target.kind,
             kept=target.kept, tokens=request.tokens, rows=source.rows, scores=len(source.labels),
-            texts=tuple(wish.texts), is_computed=not all(item.is_copied for item in target.filled),
+            texts=tuple(wish.texts), is_computed=target.is_computed,
             model_class=request.model_class, trust_remote_code=request.trust_remote_code,
         )
     )  # fmt: skip

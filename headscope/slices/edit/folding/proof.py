@@ -19,11 +19,13 @@ from headscope.copies.proving import answer_task, prove_in_process, same_bytes
 from headscope.core.facts import Task
 from headscope.core.facts.counting import few_of
 from headscope.core.facts.stored.location import HubOptions, Location
-from headscope.core.model.loading.inference import NO_LIMIT, limit_length, open_tokenizer
-from headscope.core.source.checkpoint import examine
+from headscope.core.model.loading.inference import NO_LIMIT, open_tokenizer
+from headscope.core.source.loading import choose_class
+from headscope.core.source.reading.reading import loadable, read_checkpoint
 from headscope.core.source.request import Request
 from headscope.errors import HeadscopeError, Unsupported, first_line
 from headscope.shared.trial.inputs import long_text, text_inputs
+from headscope.slices.edit.folding.arithmetic import Values
 from headscope.slices.edit.folding.source import read_values
 
 _ROUNDINGS, _SUMS = 8, 64
@@ -96,21 +98,28 @@ def prove_fold_here(task: FoldTask) -> FoldProof:
 
 def _check_kept_tensors(task: FoldTask) -> float:
     """Raises Unsupported if a tensor of the base model has changed; gives the rounding of the stored format."""
-    location = Location(task.source, hub=HubOptions(offline=True))
-    request = Request(
-        location, tokens=task.tokens, model_class=task.model_class, trust_remote_code=task.trust_remote_code
-    )
-    before = read_values(examine("inspect", request, None))
-    after = read_values(examine("inspect", replace(request, location=Location(task.result), tokens=()), None))
+    options = {"model_class": task.model_class, "trust_remote_code": task.trust_remote_code}
+    before = _read_folder(task.source, tokens=task.tokens, **options)
+    after = _read_folder(task.result)
     changed = [name for name in task.kept if name not in after or not same_bytes(before[name], after[name])]
     if changed:
         raise Unsupported(f"the base model has changed: {few_of(changed)}", "")
     return max((torch.finfo(item.dtype).eps for item in after.values() if item.is_floating_point()), default=0.0)
 
 
+def _read_folder(folder: str, **options: Any) -> Values:
+    request = Request(Location(folder, hub=HubOptions(offline=True)), **options)
+    manifest = read_checkpoint(request, None)
+    return read_values(choose_class(request, manifest), loadable(request, manifest))
+
+
 def _compare_scores(task: FoldTask, before: _Scorer, after: _Scorer, eps: float) -> FoldProof:
-    texts = _texts_to_score(task, before.tokenizer)
+    limits = [min(item.tokenizer.model_max_length, NO_LIMIT) for item in (before, after)]
+    texts = _texts_to_score(task, before.tokenizer, limits)
     notes = []
+    if limits[0] != limits[1]:
+        words = ["not cut" if limit == NO_LIMIT else f"cut at {limit:,} tokens" for limit in limits]
+        notes.append(f"Long texts were {words[0]} before; now they are {words[1]}.")
     differing = [item for item in texts if before.ids(item) != after.ids(item)]
     if differing:
         raise Unsupported(f"the tokenizers before and after give {len(differing)} of {len(texts)} texts other IDs", "")
@@ -142,12 +151,12 @@ def _compare_scores(task: FoldTask, before: _Scorer, after: _Scorer, eps: float)
     return FoldProof("", len(texts), apart, tolerance, tuple(notes), reason)
 
 
-def _texts_to_score(task: FoldTask, tokenizer: Any) -> Texts:
-    """Lists texts and pairs of different lengths; a text at the limit too, if that is short."""
+def _texts_to_score(task: FoldTask, tokenizer: Any, limits: Sequence[int]) -> Texts:
+    """Lists texts and pairs of different lengths; a text that is cut too, if both sides cut it at the same few."""
     kind = Task.SEQUENCE_CLASSIFICATION
     found = [*text_inputs(tokenizer, kind), *text_inputs(tokenizer, kind, takes_pairs=True)]
-    limit = tokenizer.model_max_length
-    long = [(long_text(tokenizer, limit),)] if limit <= _SHORT_LIMIT else []
+    is_short = limits[0] == limits[1] <= _SHORT_LIMIT
+    long = [(long_text(tokenizer, limits[0]),)] if is_short else []
     return [*((text,) for text in task.texts), *(item.parts for item in found), *long]
 
 
@@ -180,12 +189,6 @@ def _in_batches(texts: Texts, size: int, score: Callable[[Texts], torch.Tensor])
     return torch.stack([found[at].reshape(-1) for at in range(len(texts))])
 
 
-def _own_tokenizer(folder: str, model: Any) -> Any:
-    tokenizer = open_tokenizer(Location(folder, hub=HubOptions(offline=True)))
-    limit_length(tokenizer, model)
-    return tokenizer
-
-
 def _scorer_of_class(task: FoldTask, folder: str) -> _Scorer:
     """Loads a classifier with `from_pretrained` alone."""
     model, info = transformers.AutoModelForSequenceClassification.from_pretrained(
@@ -195,7 +198,7 @@ def _scorer_of_class(task: FoldTask, folder: str) -> _Scorer:
     if gaps:
         raise Unsupported(f"from_pretrained leaves {few_of(gaps)}", "")
     model.eval()
-    tokenizer = _own_tokenizer(folder, model)
+    tokenizer = open_tokenizer(Location(folder, hub=HubOptions(offline=True)))
     can_batch = tokenizer.pad_token is not None and getattr(model.config, "pad_token_id", None) is not None
 
     def score(texts: Texts) -> torch.Tensor:
@@ -237,7 +240,7 @@ def _scorer_of_chain(task: FoldTask, folder: str) -> _Scorer:
 def _scorer_of_tokens(task: FoldTask, folder: str) -> _Scorer:
     """Loads a language model; its scores are logits of the last position, with padding on the left."""
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True).eval()
-    tokenizer = _own_tokenizer(folder, model)
+    tokenizer = open_tokenizer(Location(folder, hub=HubOptions(offline=True)))
     tokenizer.padding_side = "left"
     scorer = _Scorer(tokenizer, lambda texts, size: texts, _reader_of_ids(tokenizer), tokenizer.pad_token is not None)
 
@@ -254,7 +257,7 @@ def _scorer_of_values(task: FoldTask, folder: str) -> _Scorer:
     """Loads a language model with TRL's value head, whose value at the last token is the score."""
     library: Any = importlib.import_module("trl.experimental.ppo")
     model = library.AutoModelForCausalLMWithValueHead.from_pretrained(folder).float().eval()
-    tokenizer = _own_tokenizer(folder, model.pretrained_model)
+    tokenizer = open_tokenizer(Location(folder, hub=HubOptions(offline=True)))
     tokenizer.padding_side = "right"
 
     def score(texts: Texts) -> torch.Tensor:

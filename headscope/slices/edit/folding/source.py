@@ -10,6 +10,8 @@ import torch
 from headscope.copies.facts import FoldKind
 from headscope.core.facts import Positions, ScoreHead, Where
 from headscope.core.facts.report import find_missing
+from headscope.core.facts.stored.location import Location
+from headscope.core.model.classes.model_request import Choice
 from headscope.core.model.classes.token_rows import with_few_tokens
 from headscope.core.model.loading.inference import load_model
 from headscope.core.model.quiet import quiet
@@ -69,7 +71,7 @@ def _read_head(checkpoint: Checkpoint, cls: Any, config: Any) -> LayeredHead:
         raise
     except Unsupported as err:
         pooling = checkpoint.manifest.sentence.pooling if checkpoint.manifest.sentence is not None else ()
-        where = f" (Pooling {', '.join(pooling)})" if pooling and checkpoint.choice.chain is not None else ""
+        where = f"; it has Pooling {', '.join(pooling)}" if pooling and checkpoint.choice.chain is not None else ""
         raise DoesNotFold(f"{err.message}{where}") from err
 
 
@@ -98,7 +100,7 @@ def _with_picked_rows(layers: tuple[HeadLayer, ...], rows: tuple[int, ...]) -> t
     return tuple(layer for layer in found if layer.kind is not LayerKind.ROWS)
 
 
-def read_values(checkpoint: Checkpoint) -> Values:
+def read_values(choice: Choice, place: Location) -> Values:
     """Loads the tensors of a checkpoint, by the names that they have in the class that headscope reads it as."""
-    values: Values = load_model(checkpoint.choice, checkpoint.location, torch.device("cpu")).state_dict()
+    values: Values = load_model(choice, place, torch.device("cpu")).state_dict()
     return values

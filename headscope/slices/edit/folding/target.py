@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import torch
 from transformers.activations import ACT2FN
 
+from headscope.copies.facts import FoldedParameter, FoldKind
 from headscope.core.facts import Task
 from headscope.core.facts.counting import few_of
 from headscope.core.model.classes.catalog import class_for
@@ -35,17 +38,24 @@ _MOST_CHANGES = 3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FoldTarget:
-    """A class with a configuration in which a head has its place, and the parameters that the head gives.
+    """What a head is folded into: its class and formula, and the parameters that the head gives.
 
-    `settings` are the fields of the configuration that were changed for it, and `kept` the parameters of the base.
+    `settings` are the fields of the configuration that were changed for it, and `kept` the parameters that stay.
+    `write` writes the model into a folder that has the tokenizer; it gets more fields of the configuration.
     """
 
-    cls: Any
-    config: Any
-    head: LayeredHead
-    filled: tuple[FilledParameter, ...]
+    kind: FoldKind
+    name: str
+    formula: str
+    parameters: tuple[FoldedParameter, ...]
     kept: tuple[str, ...]
-    settings: Mapping[str, Any]
+    write: Callable[[Path, Mapping[str, Any]], None]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_computed(self) -> bool:
+        """True if a parameter was computed and not copied."""
+        return not all(item.is_copied for item in self.parameters)
 
 
 def class_to_fold_into(name: str, choice: Choice) -> Any:
@@ -87,7 +97,11 @@ def find_target(
             shapes = {name: item.shape for name, item in model.state_dict().items()}
             filled = fill_class(source, values, after, head, shapes, cls.__name__)
             kept = _kept_parameters(shapes, filled, values, cls.__name__)
-            return FoldTarget(cls, config, head, filled, kept, settings)
+            return FoldTarget(
+                FoldKind.CLASS, cls.__name__, head.formula,
+                tuple(FoldedParameter(item.name, item.sources, item.is_copied) for item in filled), kept,
+                partial(_write_class, cls, config, {name: values[name] for name in kept}, filled), settings,
+            )  # fmt: skip
         except DoesNotFold as err:
             failed = err if failed is None or err.depth > failed.depth else failed
         except HeadscopeError:
@@ -109,8 +123,8 @@ def _config_with(config: Any, settings: Mapping[str, Any]) -> Any:
     """Copies a configuration with other settings. Raises Unsupported for a value that its class rejects."""
     found = deepcopy(config)
     try:
-        for field, value in settings.items():
-            setattr(found, field, value)
+        for name, value in settings.items():
+            setattr(found, name, value)
     except Exception as err:  # strict configurations raise errors of huggingface_hub
         raise Unsupported(f"the configuration takes no other value: {first_line(err)}", "") from err
     return found
@@ -127,7 +141,7 @@ def _build_on_meta(cls: Any, config: Any) -> Any:
 def _other_settings(config: Any, head: LayeredHead, source: LayeredHead) -> Iterator[Mapping[str, Any]]:
     """Yields other values of the settings that the class's head reads, one setting first, then several."""
     choices = [
-        (field, value) for field in head.config_fields for value in _other_values(getattr(config, field, None), source)
+        (name, value) for name in head.config_fields for value in _other_values(getattr(config, name, None), source)
     ]
     for count in range(1, _MOST_CHANGES + 1):
         for changes in combinations(choices, count):
@@ -147,6 +161,18 @@ def _other_values(value: Any, source: LayeredHead) -> Iterator[Any]:
         yield from list(dict.fromkeys(names))[:1]
     elif isinstance(value, str) and value in _POOLINGS:
         yield from (name for name in _POOLINGS if name != value)
+
+
+def _write_class(
+    cls: Any, config: Any, kept: Values, filled: Sequence[FilledParameter], place: Path, fields: Mapping[str, Any]
+) -> None:
+    """Writes a class with its parameters, all in the number format of the base model."""
+    dtype = next((item.dtype for item in kept.values() if item.is_floating_point()), torch.float32)
+    config = _config_with(config, {**fields, "dtype": dtype})
+    model = _build_on_meta(cls, config)
+    with quiet():
+        model.load_state_dict({**kept, **{item.name: item.values.to(dtype) for item in filled}}, assign=True)
+        model.save_pretrained(place)
 
 
 def _kept_parameters(
