@@ -91,7 +91,7 @@ def read_layers(model: PreTrainedModel, task: Task) -> LayeredHead:
     look = look_once(model, task)
     formula = look.formula
     if len(formula.nodes) != 1:
-        _refuse(formula.reason or "it has several scores")
+        _refuse_head(formula.reason or "it has several scores")
     replay = prove(look.execution, look.head)
     assert replay is not None  # the formula was proven with one
     reader = _LayerReader(look, replay)
@@ -100,7 +100,7 @@ def read_layers(model: PreTrainedModel, task: Task) -> LayeredHead:
     return LayeredHead(layers, reader.pooled, reader.positions, reader.hidden, formula.text, fields)
 
 
-def _refuse(why: str) -> NoReturn:
+def _refuse_head(why: str) -> NoReturn:
     raise Unsupported(f"the head is not a row of layers that headscope can take apart: {why}", "")
 
 
@@ -131,14 +131,14 @@ class _LayerReader:
                     layers, node = _read_arithmetic(node)
                     yield from layers
                 case Joined():
-                    _refuse("it joins several vectors")
+                    _refuse_head("it joins several vectors")
                 case _:
-                    _refuse("it begins with something else than hidden states")
+                    _refuse_head("it begins with something else than hidden states")
         self.hidden = node.source
 
     def _read_pooling(self, node: Pick | Pooled) -> Iterator[HeadLayer]:
         if self.positions is not None:
-            _refuse("it pools twice")
+            _refuse_head("it pools twice")
         self.positions = node.positions
         if isinstance(node, Pooled):
             self.pooled = node.function
@@ -147,14 +147,14 @@ class _LayerReader:
     def _read_applied(self, node: Applied) -> Iterator[HeadLayer]:
         """Yields what a module or a function does to the one vector that enters; nothing for another layout."""
         if len(node.inputs) != 1:
-            _refuse(f"{node.text or 'a layer'} takes several vectors")
+            _refuse_head(f"{node.text or 'a layer'} takes several vectors")
         rows = rows_on_last_axis(node.step.last) if node.rest and not node.text else None
         if rows is not None:
             yield HeadLayer(LayerKind.ROWS, node.rest, rows=tuple(rows))
         elif node.text:
             yield self._read_function(node)
         elif node.rest:
-            _refuse(f"it cuts a vector apart ({node.rest})")
+            _refuse_head(f"it cuts a vector apart ({node.rest})")
 
     def _read_function(self, node: Applied) -> HeadLayer:
         own = {
@@ -165,21 +165,21 @@ class _LayerReader:
         }
         found = {("bias" if self._names[key].endswith("bias") else "weight"): key for key in own}
         if len(found) < len(own):
-            _refuse(f"{node.text} has several weights")
+            _refuse_head(f"{node.text} has several weights")
         weight, bias = (self._names.get(found.get(kind, 0), "") for kind in ("weight", "bias"))
         if node.step.name == "linear":
             return HeadLayer(LayerKind.LINEAR, node.text, weight, bias)
         width = int(node.inputs[0][0].shape[-1])
-        compute = self._computation(node, found, own)
+        compute = self._make_computation(node, found, own)
         if not own and any(not isinstance(item, Number) for item in node.operands[1:]):
-            _refuse(f"{node.text} reads something else beside the vector")
+            _refuse_head(f"{node.text} reads something else beside the vector")
         if not own:
             return HeadLayer(LayerKind.FUNCTION, node.text, width=width, compute=compute)
         if not _is_norm(compute, width, has_weight=bool(weight), has_bias=bool(bias)):
-            _refuse(f"{node.text} is neither a linear map nor a norm")
+            _refuse_head(f"{node.text} is neither a linear map nor a norm")
         return HeadLayer(LayerKind.NORM, node.step.name, weight, bias, width=width, compute=compute)
 
-    def _computation(self, node: Applied, found: dict[str, int], own: dict[int, torch.Tensor]) -> Compute:
+    def _make_computation(self, node: Applied, found: dict[str, int], own: dict[int, torch.Tensor]) -> Compute:
         entering = node.inputs[0][0]
         shape, width = entering.shape, entering.shape[-1]
 
@@ -204,7 +204,7 @@ def _read_arithmetic(node: Arithmetic) -> tuple[list[HeadLayer], Expression]:
     numbers = [item.value if isinstance(item, Number) and not item.axis else None for item in (node.left, node.right)]
     left, right = numbers
     if (left is None) == (right is None) or (left is not None and node.sign is Sign.DIV):
-        _refuse(f"it has a{node.sign.value}of two values that depend on the text")
+        _refuse_head(f"it has a{node.sign.value}of two values that depend on the text")
     number: Any = right if left is None else left
     below = node.left if left is None else node.right
     text = f"{node.sign.value.strip()} {number:g}"
@@ -220,7 +220,7 @@ def _read_arithmetic(node: Arithmetic) -> tuple[list[HeadLayer], Expression]:
         case _ if node.sign is Sign.DIV and number:
             found = [HeadLayer(LayerKind.FACTOR, text, number=1 / number)]
         case _:
-            _refuse(f"it computes {text}")
+            _refuse_head(f"it computes {text}")
     return found, below
 
 

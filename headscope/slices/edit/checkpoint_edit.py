@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING, Any
 from headscope.copies.carried import INDEXES, left_behind, read_contents, taken_names
 from headscope.copies.config_changes import card_with_edit, changed_fields, edited_config
 from headscope.copies.facts import (
-    AdapterMerge,
     EditedLabel,
     EditedTensor,
     EditFit,
     EditProof,
     EditReport,
     FitKind,
-    HeadFold,
     LabelOrigin,
 )
 from headscope.copies.proving import ProofTask, prove_apart
@@ -58,7 +56,7 @@ from headscope.slices.edit.labeled_scores import fit_to_texts, order_of_data
 from headscope.slices.edit.merging import base_to_merge, merge_into
 from headscope.slices.edit.plan import plan_labels
 from headscope.slices.edit.promises import ScoreChange, of_function, of_number_format, promises
-from headscope.slices.edit.wish import EditWish
+from headscope.slices.edit.wish import EditOrigin, EditWish
 
 if TYPE_CHECKING:
     import torch
@@ -92,21 +90,8 @@ class _Job:
     """The files of the source."""
     left_out: tuple[str, ...]
     """What stays behind in the source, and in what was merged into it."""
-    origin: Origin
+    origin: EditOrigin
     fit: EditFit | None
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Origin of a checkpoint that is edited: its name in the request, and the adapter that was merged into it."""
-
-    named: str
-    merge: AdapterMerge | None = None
-    fold: HeadFold | None = None
-    sources: tuple[Path, ...] = ()
-    """The folders that were merged."""
-    left_out: tuple[str, ...] = ()
-    """What stays behind in them."""
 
 
 def edit_checkpoint(request: Request, output: Path | None, wish: EditWish, tell: Progress) -> EditReport:
@@ -122,7 +107,7 @@ def edit_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
     if wish.in_place and (wish.merge_adapter or request.reference != named):
         raise UsageError("an adapter and a folder of the Hub's cache stay as they are", "give -o DIR")
     if not wish.merge_adapter:
-        return edit_folder(request, output, wish, tell, Origin(named))
+        return edit_folder(request, output, wish, tell, EditOrigin(named))
     if output is None:
         raise UsageError("the merged checkpoint needs a place", "give -o DIR")
     if wish.only_merges and (wish.texts or wish.link):
@@ -132,7 +117,7 @@ def edit_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
     check_target(output, Path(request.reference), base)
     with staged(output) as folder:
         merge, left_out = merge_into(folder, checkpoint, base, tell)
-        origin = Origin(named, merge, (Path(request.reference), base), left_out)
+        origin = EditOrigin(named, merge, (Path(request.reference), base), left_out)
         plain = replace(checkpoint.request, location=Location(str(folder), hub=request.location.hub), model_class=None)
         if not wish.only_merges:
             return edit_folder(plain, output, wish, tell, origin)
@@ -144,7 +129,9 @@ def edit_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
         return report
 
 
-def edit_folder(request: Request, output: Path | None, wish: EditWish, tell: Progress, origin: Origin) -> EditReport:
+def edit_folder(
+    request: Request, output: Path | None, wish: EditWish, tell: Progress, origin: EditOrigin
+) -> EditReport:
     """Edits the folder of a whole checkpoint, and reports on it.
 
     Raises UsageError for a change that can't be made, Unsupported for a checkpoint that can't be edited so, NotFound if
@@ -200,7 +187,9 @@ def add_record(folder: Path, report: EditReport) -> None:
     place = Location(str(folder), hub=HubOptions(offline=True))
     files, manifest = open_sidecar(place), read_manifest(place)
     assert files is not None  # it is a folder
-    keys = (*(item.name for item in report.tensors), *(report.merge.saved if report.merge is not None else ()))
+    saved = report.merge.saved if report.merge is not None else ()
+    folded = report.fold.parameters if report.fold is not None else ()
+    keys = (*(item.name for item in (*report.tensors, *folded)), *saved)
     record = report.to_dict() | {"digests": digests_of(files, manifest, keys)}
     write_small_file(folder / EDIT_RECORD, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
 
@@ -214,7 +203,7 @@ def _check_architecture(checkpoint: Checkpoint, wish: EditWish) -> None:
         raise Unsupported(f"{name} {what}, so the checkpoint is not one of that class", "name the class of its weights")
 
 
-def _merge_report(request: Request, output: Path, wish: EditWish, origin: Origin) -> EditReport:
+def _merge_report(request: Request, output: Path, wish: EditWish, origin: EditOrigin) -> EditReport:
     """Builds the report on an adapter that was merged without another change."""
     merge, model = origin.merge, examine("inspect", request, None).report.model
     assert merge is not None  # there was one

@@ -130,8 +130,8 @@ def _fold_rows(fold: HeadFold) -> Iterator[tuple[str, str]]:
         made = list_of(item.sources, _MOST_LEFT) or "a constant"
         how = "" if item.is_copied or not item.sources else "computed from "
         yield "" if at else "parameters", f"{item.name} = {how}{made}"
-    for item in fold.settings:
-        yield "setting", f"{item.name}: {item.before} -> {item.after}"
+    for setting in fold.settings:
+        yield "setting", f"{setting.name}: {setting.before} -> {setting.after}"
     for at, sentence in enumerate(fold.to_do):
         yield "" if at else "to do", sentence
     if fold.max_difference is not None and fold.tolerance is not None:

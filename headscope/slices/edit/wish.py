@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from headscope.checks.labeled_data import DataRequest
-from headscope.copies.facts import FitKind
+from headscope.copies.facts import AdapterMerge, FitKind, HeadFold
 from headscope.errors import UsageError
 from headscope.slices.edit.plan import LabelChanges
 
@@ -79,3 +80,16 @@ class EditWish:
             raise UsageError("what is fitted is given too", "leave out --temperature, --threshold or --fit")
         changes = replace(self.changes, threshold=thresholds) if thresholds else self.changes
         return replace(self, changes=changes, temperature=temperature or self.temperature, fit=None)
+
+
+@dataclass(frozen=True, slots=True)
+class EditOrigin:
+    """Origin of a checkpoint that is edited: its name in the request, and the adapter or head that it was made of."""
+
+    named: str
+    merge: AdapterMerge | None = None
+    sources: tuple[Path, ...] = ()
+    """The folders that it was made of."""
+    left_out: tuple[str, ...] = ()
+    """What stays behind in them."""
+    fold: HeadFold | None = None

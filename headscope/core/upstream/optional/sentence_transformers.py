@@ -107,8 +107,17 @@ class ChainModule:
         return f"{self.kind} ({self.activation})" if self.activation else self.kind
 
 
-def save_cross_encoder(base: Path, folder: Path, pooling: str, modules: Sequence[ChainModule], activation: str) -> None:
-    """Saves the CrossEncoder of a base model with its tokenizer, a pooling mode and modules, the last with the scores.
+@dataclass(frozen=True, slots=True, eq=False)
+class ModuleChain:
+    """What follows the base model of a CrossEncoder: the mode of Pooling, the modules, and the function on scores."""
+
+    pooling: str
+    modules: tuple[ChainModule, ...]
+    activation: str
+
+
+def save_cross_encoder(base: Path, folder: Path, wanted: ModuleChain) -> None:
+    """Saves the CrossEncoder of a base model with its tokenizer and modules, of which the last makes the scores.
 
     Raises Unsupported if the library has moved its classes.
     """
@@ -118,16 +127,19 @@ def save_cross_encoder(base: Path, folder: Path, pooling: str, modules: Sequence
         parts: Any = importlib.import_module(f"{_PACKAGE}.base.modules")
     except ImportError as err:
         raise moved(_PACKAGE, f"its modules are elsewhere ({err})") from err
-    chain = [parts.Transformer(str(base)), classes.Pooling(modules[0].weight.shape[-1], pooling_mode=pooling)]
-    for module in modules:
+    chain = [
+        parts.Transformer(str(base)),
+        classes.Pooling(wanted.modules[0].weight.shape[-1], pooling_mode=wanted.pooling),
+    ]
+    for module in wanted.modules:
         if module.kind == "LayerNorm":
             made = classes.LayerNorm(module.weight.shape[0])
         else:
             out, size = module.weight.shape
-            scores = {"module_output_name": "scores"} if module is modules[-1] else {}
+            scores = {"module_output_name": "scores"} if module is wanted.modules[-1] else {}
             function = getattr(nn, module.activation)()
             made = parts.Dense(size, out, bias=module.bias is not None, activation_function=function, **scores)
         values = {"weight": module.weight} | ({"bias": module.bias} if module.bias is not None else {})
         (made.norm if module.kind == "LayerNorm" else made.linear).load_state_dict(values)
         chain.append(made.to(module.weight.dtype))
-    library.CrossEncoder(modules=chain, activation_fn=getattr(nn, activation)()).save_pretrained(str(folder))
+    library.CrossEncoder(modules=chain, activation_fn=getattr(nn, wanted.activation)()).save_pretrained(str(folder))

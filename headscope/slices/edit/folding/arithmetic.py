@@ -12,6 +12,7 @@ from headscope.core.trace.layers import HeadLayer, LayeredHead, LayerKind, is_sa
 from headscope.errors import ExitCode, Unsupported
 
 Values = Mapping[str, torch.Tensor]
+_Map = tuple[torch.Tensor, torch.Tensor]
 _DEEPEST = 1000
 _BOUNDARIES = {LayerKind.NORM, LayerKind.FUNCTION, LayerKind.POOLING}
 
@@ -61,12 +62,11 @@ class _Segment:
 
 
 def fill_class(
-    source: LayeredHead, values: Values, after: Sequence[Affine], target: LayeredHead, shapes: Mapping[str, torch.Size],
-    name: str,
-) -> tuple[FilledParameter, ...]:  # fmt: skip
+    source: LayeredHead, values: Values, target: LayeredHead, shapes: Mapping[str, torch.Size], name: str
+) -> tuple[FilledParameter, ...]:
     """Computes the parameters with which the head `target` of the class `name` gives the scores of `source`.
 
-    `after` are changes of the scores. Raises DoesNotFold with the part that has no place in the class.
+    Raises DoesNotFold with the part of the source that has no place in the class.
     """
     _check_pooling(source, target, name)
     own, others = _segments_of(source), _segments_of(target)
@@ -76,13 +76,11 @@ def fill_class(
         except DoesNotFold as err:
             raise DoesNotFold(err.message, depth=at) from None
     filled: list[FilledParameter] = []
-    norm: HeadLayer | None = None
-    target_norm: HeadLayer | None = None
+    norms: tuple[HeadLayer | None, HeadLayer | None] = (None, None)
     for one, other in zip(own, others, strict=True):
-        pieces = [*_norm_pieces(norm, values), *(_affine_of(item, values) for item in one.layers)]
-        pieces += after if one.end is None else []
-        filled += _fill_segment(pieces, target_norm, other.layers, shapes, name)
-        norm, target_norm = one.end, other.end
+        pieces = [*_norm_pieces(norms[0], values), *(_affine_of(item, values) for item in one.layers)]
+        filled += _fill_segment(pieces, norms[1], other.layers, shapes, name)
+        norms = one.end, other.end
     return tuple(filled)
 
 
@@ -208,7 +206,7 @@ def _fill_linear(
     shape = shapes[layer.weight]
     weight, bias = torch.eye(shape[1]).double(), torch.zeros(shape[1]).double()
     for piece in pieces:
-        weight, bias = _compose(weight, bias, piece, name)
+        weight, bias = _compose_maps(weight, bias, piece, name)
     if weight.shape != shape:
         text = pieces[-1].text if pieces else "no linear layer"
         raise DoesNotFold(
@@ -228,7 +226,9 @@ def _fill_linear(
         raise DoesNotFold(f"the bias of {text} has no place: {layer.text} of {name} has no bias")
 
 
-def _compose(weight: torch.Tensor, bias: torch.Tensor, piece: Affine, name: str) -> tuple[torch.Tensor, torch.Tensor]:
+def _compose_maps(
+    weight: torch.Tensor, bias: torch.Tensor, piece: Affine, name: str
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Computes the affine map that a piece makes of another."""
     given = piece.weight
     if given is not None and given.dim() == 2:

@@ -18,13 +18,13 @@ from headscope.core.model.classes.module_chain import base_class_of
 from headscope.core.model.quiet import quiet
 from headscope.core.source.checkpoint import Checkpoint
 from headscope.core.trace.layers import HeadLayer, LayerKind, is_same_function, module_as_layer
-from headscope.core.upstream.optional.sentence_transformers import ChainModule, save_cross_encoder
+from headscope.core.upstream.optional.sentence_transformers import ChainModule, ModuleChain, save_cross_encoder
 from headscope.core.upstream.torch import on_meta
 from headscope.slices.edit.folding.arithmetic import DoesNotFold, Values, words_of_pooling
 from headscope.slices.edit.folding.source import FoldSource
 from headscope.slices.edit.folding.target import FoldTarget
 
-CHAIN = "chain"
+AS_CHAIN = "chain"
 _MODES = {
     ("", Where.INDEX, 0): "cls",
     ("", Where.FIRST_NON_PAD, None): "cls",
@@ -54,21 +54,36 @@ def plan_chain(checkpoint: Checkpoint, source: FoldSource, values: Values) -> Fo
     if not modules or modules[-1].kind != "Dense":
         raise DoesNotFold("the scores are not those of a linear layer")
     names = {name for layer in head.layers for name in (layer.weight, layer.bias) if name}
+    model, prefix = _fill_base(checkpoint, values)
+    activation = "Sigmoid" if checkpoint.report.model.activation == Activation.SIGMOID else "Identity"
+    parameters = tuple(
+        FoldedParameter(f"{at}_{module.kind}.{name}", (source_name,), is_copied=True)
+        for at, module in enumerate(modules, 2)
+        for name, source_name in module.names
+    )
+    return FoldTarget(
+        FoldKind.CHAIN,
+        "CrossEncoder",
+        " -> ".join(["Transformer", f"Pooling ({mode})", *map(str, modules)]),
+        parameters,
+        tuple(name for name in values if name.startswith(prefix) and name not in names),
+        partial(_write_chain, model, ModuleChain(mode, tuple(modules), activation)),
+    )
+
+
+def _fill_base(checkpoint: Checkpoint, values: Values) -> tuple[Any, str]:
+    """Makes the base model with its tensors; gives the prefix of their names too."""
     config = checkpoint.choice.config
     base = base_class_of(str(config.model_type), is_encoder_decoder=bool(getattr(config, "is_encoder_decoder", False)))
     prefix = f"{base.base_model_prefix}."
-    kept = {name: item for name, item in values.items() if name.startswith(prefix)}
-    activation = "Sigmoid" if checkpoint.report.model.activation == Activation.SIGMOID else "Identity"
-    parameters = [
-        FoldedParameter(f"{at}_{module.kind}.{name}", (source_name,), is_copied=True)
-        for at, module in enumerate(modules, 2) for name, source_name in module.names
-    ]  # fmt: skip
-    return FoldTarget(
-        FoldKind.CHAIN, "CrossEncoder", " -> ".join(["Transformer", f"Pooling ({mode})", *map(str, modules)]),
-        tuple(parameters), tuple(name for name in kept if name not in names),
-        partial(_write_chain, base, config, {name.removeprefix(prefix): item for name, item in kept.items()}, mode,
-                tuple(modules), activation),
-    )  # fmt: skip
+    own = {name.removeprefix(prefix): item for name, item in values.items() if name.startswith(prefix)}
+    with quiet(), on_meta():
+        model: Any = base(config)
+    model.load_state_dict(own, assign=True, strict=False)
+    lacking = [name for name, item in model.state_dict().items() if item.is_meta]
+    if lacking:
+        raise DoesNotFold(f"the checkpoint doesn't give {lacking[0]} of {base.__name__}")
+    return model, prefix
 
 
 def _module_of(layer: HeadLayer, activation: str, values: Values) -> ChainModule:
@@ -90,27 +105,18 @@ def _name_of_activation(layer: HeadLayer) -> str:
             module = getattr(nn, name)()
             if is_same_function(layer, module_as_layer(module, layer.width)):
                 return name
-        except Exception:  # noqa: S112 - it needs arguments or other shapes, so it isn't the one
+        except Exception:
             continue
     raise DoesNotFold(f"no activation of PyTorch computes {layer.text}")
 
 
-def _write_chain(
-    base: Any, config: Any, values: Values, mode: str, modules: tuple[ChainModule, ...], activation: str,
-    place: Path, fields: Mapping[str, Any],
-) -> None:  # fmt: skip
+def _write_chain(model: Any, chain: ModuleChain, place: Path, fields: Mapping[str, Any]) -> None:
     """Writes the base model, then what the library makes of it and the modules."""
     whole = place / _BASE
     whole.mkdir()
     for file in [item for item in place.iterdir() if item.is_file()]:  # the tokenizer
         shutil.copyfile(file, whole / file.name)
     with quiet():
-        with on_meta():
-            model = base(config)
-        model.load_state_dict(values, assign=True, strict=False)
-        lacking = [name for name, item in model.state_dict().items() if item.is_meta]
-        if lacking:
-            raise DoesNotFold(f"the checkpoint doesn't give {lacking[0]} of {base.__name__}")
         model.save_pretrained(whole)
-        save_cross_encoder(whole, place, mode, modules, activation)
+        save_cross_encoder(whole, place, chain)
     shutil.rmtree(whole)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,19 +23,19 @@ from headscope.copies.writing import (
 )
 from headscope.core.checkpoints.contents.sentence import LIBRARY, MODULES
 from headscope.core.checkpoints.edit_record import EDIT_RECORD
-from headscope.core.facts.heads.tasks import Activation
 from headscope.core.facts.environment import tool_version
+from headscope.core.facts.heads.tasks import Activation
 from headscope.core.source.checkpoint import Checkpoint
 from headscope.core.source.reading.reading import in_local_folder
 from headscope.core.source.request import Progress, Request
 from headscope.errors import Unsupported, UsageError
-from headscope.slices.edit.checkpoint_edit import Origin, add_card, add_record, edit_folder, folder_to_edit
+from headscope.slices.edit.checkpoint_edit import add_card, add_record, edit_folder, folder_to_edit
 from headscope.slices.edit.folding.arithmetic import DoesNotFold
-from headscope.slices.edit.folding.chain import CHAIN, plan_chain
+from headscope.slices.edit.folding.chain import AS_CHAIN, plan_chain
 from headscope.slices.edit.folding.proof import FoldTask, package_of, prove_fold_apart
 from headscope.slices.edit.folding.source import FoldSource, read_source, read_values
 from headscope.slices.edit.folding.target import FoldTarget, class_to_fold_into, find_target
-from headscope.slices.edit.wish import EditWish
+from headscope.slices.edit.wish import EditOrigin, EditWish
 
 _SETTINGS = (MODULES, LIBRARY, "sentence_bert_config.json", "generation_config.json")
 """Files of what computed the scores before, which mean something else beside the class."""
@@ -64,7 +64,7 @@ def fold_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
     tell("loading the weights")
     target = _find_target(checkpoint, source, wish)
     fold = _describe_fold(checkpoint, source, target)
-    report = _fold_report(named, output, wish, fold, checkpoint, source, target)
+    report = replace(_fold_report(fold, source, target), source=named, output=str(output), is_dry_run=wish.dry_run)
     if wish.dry_run and not wish.changes_more:
         return report
     _check_library(source.kind)
@@ -77,11 +77,14 @@ def fold_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
         check_unchanged(folder, states)
         if not wish.dry_run:
             tell("proving the fold in a separate process")
-            fold = _prove_fold(checkpoint, source, target, fold, place, wish)
+            checkpoint.release()
+            fold = _with_proof(fold, _proof_task(checkpoint, source, target, wish), place)
             check_unchanged(folder, states)
         if wish.changes_more:
             plain = Request(replace(request.location, reference=str(place), subfolder=None))
-            return edit_folder(plain, output, wish, tell, Origin(named, sources=(folder,), left_out=left, fold=fold))
+            return edit_folder(
+                plain, output, wish, tell, EditOrigin(named, sources=(folder,), left_out=left, fold=fold)
+            )
         report = replace(report, fold=fold, left_out=left, proof=_proof_of(fold))
         add_card(place, report)
         add_record(place, report)
@@ -92,14 +95,14 @@ def fold_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
 def _find_target(checkpoint: Checkpoint, source: FoldSource, wish: EditWish) -> FoldTarget:
     """Finds what the head is folded into. Raises DoesNotFold with the part of the head that has no place there."""
     values = read_values(checkpoint.choice, checkpoint.location)
-    if wish.as_class == CHAIN:
+    if wish.as_class == AS_CHAIN:
         return plan_chain(checkpoint, source, values)
     cls = class_to_fold_into(wish.as_class, checkpoint.choice)
     if source.kind is FoldKind.CLASS and cls.__name__ == checkpoint.report.model.class_name:
         raise UsageError(
             f"the checkpoint is a {cls.__name__} already", "--as chain writes sentence-transformers modules"
         )
-    return find_target(cls, checkpoint.choice, source.labels, source.head, values, source.after)
+    return find_target(cls, checkpoint.choice, source, values)
 
 
 def _check_library(kind: FoldKind) -> None:
@@ -147,17 +150,10 @@ def _library_settings(checkpoint: Checkpoint) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _fold_report(
-    named: str, output: Path, wish: EditWish, fold: HeadFold, checkpoint: Checkpoint, source: FoldSource,
-    target: FoldTarget,
-) -> EditReport:  # fmt: skip
-    before, after = checkpoint.report.model.class_name, target.name
-    probability = f" Their sigmoid is the probability of {source.labels[0]}." if source.after else ""
-    return EditReport(
-        tool_version=tool_version(), source=named, output=str(output), model_class=target.name,
-        labels_before=source.labels, proof=EditProof(), fold=fold, is_dry_run=wish.dry_run,
-        exact=(f"The scores of {after} are those of {before}, up to rounding.{probability}",),
-    )  # fmt: skip
+def _fold_report(fold: HeadFold, source: FoldSource, target: FoldTarget) -> EditReport:
+    probability = f" Their sigmoid is the probability of {source.labels[0]}." if source.is_difference else ""
+    exact = f"The scores of {target.name} are those of {fold.class_before}, up to rounding.{probability}"
+    return EditReport(tool_version(), "", "", target.name, source.labels, EditProof(), exact=(exact,), fold=fold)
 
 
 def _proof_of(fold: HeadFold) -> EditProof:
@@ -220,23 +216,34 @@ def _limit_texts(place: Path, checkpoint: Checkpoint) -> None:
         write_small_file(path, json.dumps(settings | {"model_max_length": most}, indent=2, ensure_ascii=False) + "\n")
 
 
-def _prove_fold(
-    checkpoint: Checkpoint, source: FoldSource, target: FoldTarget, fold: HeadFold, place: Path, wish: EditWish
-) -> HeadFold:  # fmt: skip
-    """Adds the proof to the facts of a fold. Raises DoesNotFold for a result that isn't proven."""
+def _proof_task(checkpoint: Checkpoint, source: FoldSource, target: FoldTarget, wish: EditWish) -> FoldTask:
     request = checkpoint.request
-    checkpoint.release()
-    found = prove_fold_apart(
-        FoldTask(
-            source=checkpoint.location.reference, result=str(place), before=source.kind, after=target.kind,
-            kept=target.kept, tokens=request.tokens, rows=source.rows, scores=len(source.labels),
-            texts=tuple(wish.texts), is_computed=target.is_computed,
-            model_class=request.model_class, trust_remote_code=request.trust_remote_code,
-        )
-    )  # fmt: skip
+    return FoldTask(
+        source=checkpoint.location.reference,
+        result="",
+        before=source.kind,
+        after=target.kind,
+        kept=target.kept,
+        tokens=request.tokens,
+        rows=source.rows,
+        scores=len(source.labels),
+        texts=tuple(wish.texts),
+        is_computed=target.is_computed,
+        model_class=request.model_class,
+        trust_remote_code=request.trust_remote_code,
+    )
+
+
+def _with_proof(fold: HeadFold, task: FoldTask, place: Path) -> HeadFold:
+    """Adds the proof to the facts of a fold. Raises DoesNotFold for a result that isn't proven."""
+    found = prove_fold_apart(replace(task, result=str(place)))
     if found.reason:
         raise DoesNotFold(f"the fold could not be proven: {found.reason}")
     return replace(
-        fold, proven_with=found.library, inputs=found.inputs, max_difference=found.max_difference,
-        tolerance=found.tolerance, to_do=(*fold.to_do, *found.notes),
-    )  # fmt: skip
+        fold,
+        proven_with=found.library,
+        inputs=found.inputs,
+        max_difference=found.max_difference,
+        tolerance=found.tolerance,
+        to_do=(*fold.to_do, *found.notes),
+    )

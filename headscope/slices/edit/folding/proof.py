@@ -32,10 +32,9 @@ _ROUNDINGS, _SUMS = 8, 64
 """How often rounding may add up: in units of the stored format if values were computed, and of single precision."""
 _BATCH = 8
 _SHORT_LIMIT = 512
+_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _PACKAGES = {FoldKind.CHAIN: "sentence_transformers", FoldKind.VALUE: "trl"}
-Texts = Sequence[tuple[str, ...]]
-Score = Callable[[Texts, int], torch.Tensor]
-"""Function of texts or pairs and the size of a batch; the scores are [texts, scores]."""
+TextsToScore = Sequence[tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +88,8 @@ def prove_fold_here(task: FoldTask) -> FoldProof:
         library = f"{package} {importlib.import_module(package).__version__}"
         before = _SCORERS[task.before](task, task.source)
         after = _SCORERS[task.after](task, task.result)
+        if task.before is FoldKind.CHAIN and task.rows:  # the library asks the language model in its own prompt
+            after.encode = before.encode
         return replace(_compare_scores(task, before, after, eps), library=library)
     except HeadscopeError as err:
         return FoldProof(reason=err.message)
@@ -151,7 +152,7 @@ def _compare_scores(task: FoldTask, before: _Scorer, after: _Scorer, eps: float)
     return FoldProof("", len(texts), apart, tolerance, tuple(notes), reason)
 
 
-def _texts_to_score(task: FoldTask, tokenizer: Any, limits: Sequence[int]) -> Texts:
+def _texts_to_score(task: FoldTask, tokenizer: Any, limits: Sequence[int]) -> TextsToScore:
     """Lists texts and pairs of different lengths; a text that is cut too, if both sides cut it at the same few."""
     kind = Task.SEQUENCE_CLASSIFICATION
     found = [*text_inputs(tokenizer, kind), *text_inputs(tokenizer, kind, takes_pairs=True)]
@@ -162,31 +163,46 @@ def _texts_to_score(task: FoldTask, tokenizer: Any, limits: Sequence[int]) -> Te
 
 @dataclass(slots=True)
 class _Scorer:
-    """A loaded model: its scores of texts, the IDs of their tokens, and the largest number that the scores came from."""
+    """A loaded model: `run` scores a batch of texts, with `encode` for their tensors.
+
+    `largest` is the largest number that made a score.
+    """
 
     tokenizer: Any
-    score: Score
-    ids: Callable[[tuple[str, ...]], list[int]]
-    can_batch: bool = True
+    encode: Callable[[TextsToScore], Mapping[str, torch.Tensor]]
+    run: Callable[[TextsToScore], torch.Tensor]
     largest: float = 0.0
 
+    @property
+    def can_batch(self) -> bool:
+        """True if texts of different lengths can be padded."""
+        return self.tokenizer.pad_token is not None
 
-def _encode(tokenizer: Any, texts: Texts) -> Mapping[str, torch.Tensor]:
+    def ids(self, text: tuple[str, ...]) -> list[int]:
+        """Lists the IDs of the tokens of a text or a pair."""
+        return list(self.encode([text])["input_ids"][0].tolist())
+
+    def score(self, texts: TextsToScore, size: int) -> torch.Tensor:
+        """Scores texts and pairs in batches of one kind, in their order."""
+        found: dict[int, torch.Tensor] = {}
+        for parts in sorted({len(item) for item in texts}):
+            places = [at for at, item in enumerate(texts) if len(item) == parts]
+            for start in range(0, len(places), size):
+                batch = places[start : start + size]
+                with torch.inference_mode():
+                    found |= zip(batch, self.run([texts[at] for at in batch]).float().cpu(), strict=True)
+        return torch.stack([found[at].reshape(-1) for at in range(len(texts))])
+
+
+def _encode_texts(tokenizer: Any, texts: TextsToScore) -> Mapping[str, torch.Tensor]:
     pairs = [item[1] for item in texts if len(item) > 1]
     options = {"padding": len(texts) > 1, "truncation": tokenizer.model_max_length < NO_LIMIT}
     return dict(tokenizer([item[0] for item in texts], pairs or None, return_tensors="pt", **options))
 
 
-def _in_batches(texts: Texts, size: int, score: Callable[[Texts], torch.Tensor]) -> torch.Tensor:
-    """Scores texts and pairs in batches of one kind, in their order."""
-    found: dict[int, torch.Tensor] = {}
-    for parts in sorted({len(item) for item in texts}):
-        places = [at for at, item in enumerate(texts) if len(item) == parts]
-        for start in range(0, len(places), size):
-            batch = places[start : start + size]
-            with torch.inference_mode():
-                found |= zip(batch, score([texts[at] for at in batch]).float().cpu(), strict=True)
-    return torch.stack([found[at].reshape(-1) for at in range(len(texts))])
+def _open_tokenizer_in(folder: str) -> tuple[Any, Callable[[TextsToScore], Mapping[str, torch.Tensor]]]:
+    tokenizer = open_tokenizer(Location(folder, hub=HubOptions(offline=True)))
+    return tokenizer, partial(_encode_texts, tokenizer)
 
 
 def _scorer_of_class(task: FoldTask, folder: str) -> _Scorer:
@@ -198,18 +214,14 @@ def _scorer_of_class(task: FoldTask, folder: str) -> _Scorer:
     if gaps:
         raise Unsupported(f"from_pretrained leaves {few_of(gaps)}", "")
     model.eval()
-    tokenizer = open_tokenizer(Location(folder, hub=HubOptions(offline=True)))
-    can_batch = tokenizer.pad_token is not None and getattr(model.config, "pad_token_id", None) is not None
+    tokenizer, encode = _open_tokenizer_in(folder)
 
-    def score(texts: Texts) -> torch.Tensor:
-        found: torch.Tensor = model(**_encode(tokenizer, texts)).logits
+    def run(texts: TextsToScore) -> torch.Tensor:
+        found: torch.Tensor = model(**scorer.encode(texts)).logits
         return found
 
-    return _Scorer(tokenizer, partial(_in_batches, score=score), _reader_of_ids(tokenizer), can_batch)
-
-
-def _reader_of_ids(tokenizer: Any) -> Callable[[tuple[str, ...]], list[int]]:
-    return lambda text: _encode(tokenizer, [text])["input_ids"][0].tolist()
+    scorer = _Scorer(tokenizer, encode, run)
+    return scorer
 
 
 def _scorer_of_chain(task: FoldTask, folder: str) -> _Scorer:
@@ -219,37 +231,41 @@ def _scorer_of_chain(task: FoldTask, folder: str) -> _Scorer:
         folder, device="cpu", local_files_only=True, trust_remote_code=task.trust_remote_code
     ).float()
 
-    def score(texts: Texts) -> torch.Tensor:
+    def encode(texts: TextsToScore) -> Mapping[str, torch.Tensor]:
+        found = encoder.preprocess([item if len(item) > 1 else item[0] for item in texts], prompt="")
+        return {name: found[name] for name in _INPUTS if name in found}
+
+    def run(texts: TextsToScore) -> torch.Tensor:
         is_single = len(texts[0]) == 1
         if is_single and len(texts) > 1:  # predict takes a list of texts as one pair
             found: torch.Tensor = encoder(encoder.preprocess([item[0] for item in texts], prompt=""))["scores"]
             return found
         found = encoder.predict(
-            texts[0][0] if is_single else list(texts), batch_size=len(texts), activation_fn=torch.nn.Identity(),
-            convert_to_tensor=True, show_progress_bar=False, prompt="",
-        )  # fmt: skip
+            texts[0][0] if is_single else list(texts),
+            batch_size=len(texts),
+            activation_fn=torch.nn.Identity(),
+            convert_to_tensor=True,
+            show_progress_bar=False,
+            prompt="",
+        )
         return found.reshape(len(texts), -1)
 
-    def ids(text: tuple[str, ...]) -> list[int]:
-        found = encoder.preprocess([text if len(text) > 1 else text[0]])["input_ids"]
-        return list(found[0].tolist())
-
-    return _Scorer(encoder.tokenizer, partial(_in_batches, score=score), ids, encoder.tokenizer.pad_token is not None)
+    return _Scorer(encoder.tokenizer, encode, run)
 
 
 def _scorer_of_tokens(task: FoldTask, folder: str) -> _Scorer:
     """Loads a language model; its scores are logits of the last position, with padding on the left."""
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True).eval()
-    tokenizer = open_tokenizer(Location(folder, hub=HubOptions(offline=True)))
+    model: Any = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+    model.eval()
+    tokenizer, encode = _open_tokenizer_in(folder)
     tokenizer.padding_side = "left"
-    scorer = _Scorer(tokenizer, lambda texts, size: texts, _reader_of_ids(tokenizer), tokenizer.pad_token is not None)
 
-    def score(texts: Texts) -> torch.Tensor:
-        logits = model(**_encode(tokenizer, texts)).logits[:, -1, list(task.rows)]
+    def run(texts: TextsToScore) -> torch.Tensor:
+        logits: torch.Tensor = model(**encode(texts)).logits[:, -1, list(task.rows)]
         scorer.largest = max(scorer.largest, float(logits.abs().max()))
         return logits if task.scores == len(task.rows) else logits[:, 1:] - logits[:, :1]
 
-    scorer.score = partial(_in_batches, score=score)
+    scorer = _Scorer(tokenizer, encode, run)
     return scorer
 
 
@@ -257,17 +273,16 @@ def _scorer_of_values(task: FoldTask, folder: str) -> _Scorer:
     """Loads a language model with TRL's value head, whose value at the last token is the score."""
     library: Any = importlib.import_module("trl.experimental.ppo")
     model = library.AutoModelForCausalLMWithValueHead.from_pretrained(folder).float().eval()
-    tokenizer = open_tokenizer(Location(folder, hub=HubOptions(offline=True)))
+    tokenizer, encode = _open_tokenizer_in(folder)
     tokenizer.padding_side = "right"
 
-    def score(texts: Texts) -> torch.Tensor:
-        encoded = _encode(tokenizer, texts)
+    def run(texts: TextsToScore) -> torch.Tensor:
+        encoded = encode(texts)
         values = model(**encoded)[2]
         found: torch.Tensor = values[torch.arange(len(texts)), encoded["attention_mask"].sum(1) - 1]
         return found.reshape(len(texts), -1)
 
-    can_batch = tokenizer.pad_token is not None
-    return _Scorer(tokenizer, partial(_in_batches, score=score), _reader_of_ids(tokenizer), can_batch)
+    return _Scorer(tokenizer, encode, run)
 
 
 _SCORERS: dict[FoldKind, Callable[[FoldTask, str], _Scorer]] = {

@@ -19,19 +19,23 @@ from headscope.core.source.checkpoint import Checkpoint
 from headscope.core.trace.layers import HeadLayer, LayeredHead, LayerKind, read_layers
 from headscope.core.upstream.torch import on_meta
 from headscope.errors import Unsupported, UsageError
-from headscope.slices.edit.folding.arithmetic import Affine, DoesNotFold, Values
+from headscope.slices.edit.folding.arithmetic import DoesNotFold, Values
+
+DIFFERENCE = "yes - no"
+"""The name of the matrix that makes one score of two."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FoldSource:
-    """A head, the names of the scores that the fold keeps, and what is done with its scores for that."""
+    """A head, the names of the scores that the fold keeps."""
 
     kind: FoldKind
     head: LayeredHead
     labels: tuple[str, ...]
-    after: tuple[Affine, ...] = ()
     rows: tuple[int, ...] = ()
     """The tokens whose logits are the scores."""
+    is_difference: bool = False
+    """Whether one score, the difference of those of two tokens, stands for both."""
 
 
 def read_source(checkpoint: Checkpoint, scores: int | None) -> FoldSource:
@@ -86,12 +90,14 @@ def _source_of_tokens(checkpoint: Checkpoint, scores: int | None) -> FoldSource:
     head = replace(head, layers=_with_picked_rows(head.layers, rows))
     # sentence-transformers' LogitScore subtracts too, and the softmax of two logits is the sigmoid of the difference.
     is_pair = len(rows) == 2 and scores != 2
-    after = (Affine(torch.tensor([[-1.0, 1.0]]).double(), None, text="yes - no"),) if is_pair else ()
+    if is_pair:
+        difference = HeadLayer(LayerKind.LINEAR, DIFFERENCE, DIFFERENCE)
+        head = replace(head, layers=(*head.layers, difference))
     named = checkpoint.manifest.sentence is not None and not checkpoint.request.tokens
     kind = FoldKind.CHAIN if named else FoldKind.TOKENS
     if named and scores == 2:
         raise UsageError("the CrossEncoder has one score, yes minus no", "leave out --scores")
-    return FoldSource(kind, head, labels[1:] if is_pair else labels, after, rows)
+    return FoldSource(kind, head, labels[1:] if is_pair else labels, rows, is_pair)
 
 
 def _with_picked_rows(layers: tuple[HeadLayer, ...], rows: tuple[int, ...]) -> tuple[HeadLayer, ...]:
@@ -103,4 +109,4 @@ def _with_picked_rows(layers: tuple[HeadLayer, ...], rows: tuple[int, ...]) -> t
 def read_values(choice: Choice, place: Location) -> Values:
     """Loads the tensors of a checkpoint, by the names that they have in the class that headscope reads it as."""
     values: Values = load_model(choice, place, torch.device("cpu")).state_dict()
-    return values
+    return {**values, DIFFERENCE: torch.tensor([[-1.0, 1.0]])}

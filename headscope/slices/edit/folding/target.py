@@ -28,9 +28,10 @@ from headscope.core.trace.layers import (
 )
 from headscope.core.upstream.torch import on_meta
 from headscope.errors import HeadscopeError, Unsupported, UsageError, first_line
-from headscope.slices.edit.folding.arithmetic import Affine, DoesNotFold, FilledParameter, Values, fill_class
+from headscope.slices.edit.folding.arithmetic import DoesNotFold, FilledParameter, Values, fill_class
+from headscope.slices.edit.folding.source import FoldSource
 
-AUTO = "auto"
+OWN_CLASS = "auto"
 _POOLINGS = ("cls", "mean", "first", "last", "max")
 """Values of settings that choose a pooling; the trace says what each does."""
 _MOST_CHANGES = 3
@@ -62,7 +63,7 @@ def class_to_fold_into(name: str, choice: Choice) -> Any:
     """Finds the class of Transformers that is meant. Raises UsageError for one of another family or task."""
     family = str(choice.config.model_type)
     own = class_for(family, Task.SEQUENCE_CLASSIFICATION)
-    if name == AUTO:
+    if name == OWN_CLASS:
         if own is None:
             raise DoesNotFold(f"{family} has no class for sequence classification in Transformers")
         return class_by_name(own.name)
@@ -74,15 +75,13 @@ def class_to_fold_into(name: str, choice: Choice) -> Any:
     return cls
 
 
-def find_target(
-    cls: Any, choice: Choice, labels: Sequence[str], source: LayeredHead, values: Values, after: Sequence[Affine]
-) -> FoldTarget:
+def find_target(cls: Any, choice: Choice, source: FoldSource, values: Values) -> FoldTarget:
     """Finds the configuration with which a class computes what the head `source` does.
 
     `values` are the source's tensors. Tries the settings that the class's head reads. Raises DoesNotFold with the part
     of the head that has no place in the class.
     """
-    plain = _config_with_labels(choice.config, labels)
+    plain = _config_with_labels(choice.config, source.labels)
     failed: DoesNotFold | None = None
     waiting: Iterator[Mapping[str, Any]] = iter([{}])
     known: LayeredHead | None = None
@@ -93,15 +92,21 @@ def find_target(
             head = read_layers(model, Task.SEQUENCE_CLASSIFICATION)
             if known is None:
                 known = head
-                waiting = _other_settings(plain, head, source)
+                waiting = _other_settings(plain, head, source.head)
             shapes = {name: item.shape for name, item in model.state_dict().items()}
-            filled = fill_class(source, values, after, head, shapes, cls.__name__)
+            filled = fill_class(source.head, values, head, shapes, cls.__name__)
             kept = _kept_parameters(shapes, filled, values, cls.__name__)
+            dtype = next((values[name].dtype for name in kept if values[name].is_floating_point()), torch.float32)
+            state = {name: values[name] for name in kept} | {item.name: item.values.to(dtype) for item in filled}
             return FoldTarget(
-                FoldKind.CLASS, cls.__name__, head.formula,
-                tuple(FoldedParameter(item.name, item.sources, item.is_copied) for item in filled), kept,
-                partial(_write_class, cls, config, {name: values[name] for name in kept}, filled), settings,
-            )  # fmt: skip
+                FoldKind.CLASS,
+                cls.__name__,
+                head.formula,
+                tuple(FoldedParameter(item.name, item.sources, item.is_copied) for item in filled),
+                kept,
+                partial(_write_class, cls, _config_with(config, {"dtype": dtype}), state),
+                settings,
+            )
         except DoesNotFold as err:
             failed = err if failed is None or err.depth > failed.depth else failed
         except HeadscopeError:
@@ -163,15 +168,11 @@ def _other_values(value: Any, source: LayeredHead) -> Iterator[Any]:
         yield from (name for name in _POOLINGS if name != value)
 
 
-def _write_class(
-    cls: Any, config: Any, kept: Values, filled: Sequence[FilledParameter], place: Path, fields: Mapping[str, Any]
-) -> None:
-    """Writes a class with its parameters, all in the number format of the base model."""
-    dtype = next((item.dtype for item in kept.values() if item.is_floating_point()), torch.float32)
-    config = _config_with(config, {**fields, "dtype": dtype})
-    model = _build_on_meta(cls, config)
+def _write_class(cls: Any, config: Any, state: Values, place: Path, fields: Mapping[str, Any]) -> None:
+    """Writes a class with its parameters."""
+    model = _build_on_meta(cls, _config_with(config, fields))
     with quiet():
-        model.load_state_dict({**kept, **{item.name: item.values.to(dtype) for item in filled}}, assign=True)
+        model.load_state_dict(state, assign=True)
         model.save_pretrained(place)
 
 
