@@ -124,19 +124,19 @@ def _fact_rows(report: EditReport) -> Iterator[tuple[str, str]]:
 
 def _fold_rows(fold: HeadFold) -> Iterator[tuple[str, str]]:
     """Shows both formulas, where each parameter comes from, and what the library did beside them."""
-    yield "before", f"{fold.class_before}: {fold.formula_before}"
-    yield "after", fold.formula
+    yield "fold", f"{fold.class_before}: {fold.formula_before}"
+    yield "", f"becomes {fold.formula}"
     for at, item in enumerate(fold.parameters):
         made = list_of(item.sources, _MOST_LEFT) or "a constant"
         how = "" if item.is_copied or not item.sources else "computed from "
         yield "" if at else "parameters", f"{item.name} = {how}{made}"
     for setting in fold.settings:
-        yield "setting", f"{setting.name}: {setting.before} -> {setting.after}"
+        yield "config.json", f"{setting.name}: {setting.before} -> {setting.after}"
     for at, sentence in enumerate(fold.to_do):
         yield "" if at else "to do", sentence
     if fold.max_difference is not None and fold.tolerance is not None:
         yield (
-            "fold proof",
+            "proof",
             f"scores of {fold.proven_with} and of the result differ by at most {fold.max_difference:.2g} on "
             f"{counted(fold.inputs, 'text or pair', 'texts and pairs')}, alone and in padded batches (rounding "
             f"explains {fold.tolerance:.2g}); all other tensors are equal byte by byte",

@@ -44,6 +44,10 @@ def read_source(checkpoint: Checkpoint, scores: int | None) -> FoldSource:
     Raises DoesNotFold for scores that no class has, Unsupported for a head that is not known or not whole.
     """
     choice, report = checkpoint.choice, checkpoint.report
+    pipeline = checkpoint.manifest.sentence
+    if pipeline is not None and pipeline.classifier and checkpoint.request.model_class is None:
+        what = pipeline.head.class_name if pipeline.head is not None else ""
+        raise DoesNotFold(f"the scores are those of {pipeline.classifier} ({what or 'a pickle'}), which isn't folded")
     missing = find_missing(report)
     if missing.head or missing.elsewhere:
         name = (*missing.head, *missing.elsewhere)[0]
