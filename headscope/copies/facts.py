@@ -258,6 +258,57 @@ class AdapterMerge:
     """Vectors of scores that were compared."""
 
 
+class FoldKind(StrEnum):
+    """What computed the scores before a fold, and with which library the proof ran it: `chain`: modules of
+    sentence-transformers; `tokens`: rows of a language model, with Transformers; `value`: a value head of TRL; `class`:
+    a class of Transformers."""
+
+    CHAIN = "chain"
+    TOKENS = "tokens"
+    VALUE = "value"
+    CLASS = "class"
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedParameter:
+    """A parameter of the result that the head before the fold gave."""
+
+    name: str
+    """Its name in the result."""
+    sources: tuple[str, ...]
+    """The parameters that it was made of; empty for ones, zeros or the identity."""
+    is_copied: bool
+    """Whether it has the values of one of these, and was not computed."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadFold:
+    """A head that was written into the parameters of another class, before all other changes."""
+
+    kind: FoldKind
+    """What computed the scores before."""
+    class_before: str
+    """The class that computed them."""
+    formula_before: str
+    """Its formula."""
+    formula: str
+    """The formula of the class that computes them now."""
+    parameters: tuple[FoldedParameter, ...]
+    """The parameters that the head gave."""
+    settings: tuple[EditedField, ...] = ()
+    """The fields of the configuration that choose this arithmetic."""
+    to_do: tuple[str, ...] = ()
+    """What the library did beside the arithmetic, which is now up to the caller, in sentences."""
+    proven_with: str = ""
+    """The library that scored the texts before the fold, with its version; empty for a dry run."""
+    inputs: int = 0
+    """Vectors of scores that were compared."""
+    max_difference: float | None = None
+    """The largest difference of a score; null for a dry run."""
+    tolerance: float | None = None
+    """The difference that rounding explains."""
+
+
 @dataclass(frozen=True, slots=True)
 class EditReport:
     """What `edit` did to a checkpoint, or would do."""
@@ -291,6 +342,8 @@ class EditReport:
     """What was fitted to labeled texts; null without `--fit`."""
     merge: AdapterMerge | None = None
     """The adapter that was merged first; null without `--merge-adapter`."""
+    fold: HeadFold | None = None
+    """The head that was folded first; null without `--as`."""
     head_from: str = ""
     """The checkpoint whose head was written into an adapter; empty without `--adapter-head`."""
     is_dry_run: bool = False

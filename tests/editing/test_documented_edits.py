@@ -9,7 +9,7 @@ import peft
 import pytest
 import torch
 import transformers
-from scorers import save_tokenizer
+from scorers import save_language_model, save_tokenizer
 from test_checkpoint_edit import TEXT
 from test_labeled_edits import TEXTS, table
 from test_merging import save_adapter, save_base
@@ -18,6 +18,8 @@ import headscope
 from headscope.copies.proving import prove_here
 from headscope.shell.app import main
 from headscope.slices.edit import adapter_head, checkpoint_edit, merging
+from headscope.slices.edit.folding import fold, proof
+from tests.modules import dense, norm, pooling, write_chain
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "edit.md"
 COMMANDS = [
@@ -65,6 +67,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_adapter(base, folder / "my-headless-adapter", peft.LoraConfig(target_modules=["query"], r=2))
     classifier = transformers.BertForSequenceClassification.from_pretrained(base, num_labels=3)
     classifier.save_pretrained(folder / "my-classifier")
+    save_language_model("Qwen3", folder / "my-reranker")
+    after = [pooling("mean"), dense(16, 16, "GELU", bias=False), norm(), dense(16, 1)]
+    write_chain(folder / "my-cross-encoder", "ModernBert", after)
     draw = torch.Generator().manual_seed(0)
     places = torch.randint(0, 3, (len(TEXTS),), generator=draw).tolist()
     sentiments, relations = (CHECKPOINTS[name][1] for name in ("my-checkpoint", "my-nli"))
@@ -82,6 +87,9 @@ def test_a_documented_edit_is_proven(command: str, place: Path, monkeypatch: pyt
     monkeypatch.setattr(checkpoint_edit, "prove_apart", prove_here)
     monkeypatch.setattr(merging, "prove_merge_apart", merging.prove_merge_here)
     arguments = shlex.split(command)[1:]
+    if {"my-cross-encoder", "chain"}.intersection(arguments):
+        pytest.importorskip("sentence_transformers")
+    monkeypatch.setattr(fold, "prove_fold_apart", proof.prove_fold_here)
     if "temperature" in arguments:  # labels that were drawn at random would fit no temperature
         _label_by_scores(place, arguments)
     monkeypatch.setattr(adapter_head, "prove_head_apart", adapter_head.prove_head_here)

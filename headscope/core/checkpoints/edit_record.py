@@ -65,6 +65,8 @@ def _describe_changes(record: dict[str, Any]) -> Iterator[str]:
     labels, before = record["labels"], record["labels_before"]
     if record.get("merge") is not None:
         yield "an adapter merged"
+    if record.get("fold") is not None:
+        yield f"the head of {shortened(str(record['fold']['class_before']))} folded into the class"
     # "merged" classes are counted apart: their weights come from classes that were there before.
     new = [str(item["name"]) for item in labels if item["origin"] not in ("kept", "merged")]
     used = {item["from"] for item in labels} | {place for item in labels for place in item["merged"]}

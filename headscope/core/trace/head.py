@@ -78,6 +78,11 @@ def trace_head(
     return read_head(model, runner.run, tokens or TokenNames(), twins=made, prove=prove)
 
 
+def look_once(model: PreTrainedModel, task: Task) -> Look:
+    """Runs a model once on a probe batch, and reads its head; a coincidence of this one run may be in it."""
+    return _HeadRuns(on_one_device(model), _ProbeRunner(task, None).run, TokenNames(), tuple).look(model, 0)
+
+
 @dataclass(slots=True)
 class _ProbeRunner:
     """Runs models of one class and configuration on probes; `failure` is how the last run failed without a pad

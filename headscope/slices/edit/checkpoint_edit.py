@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from headscope.copies.carried import INDEXES, left_behind, read_contents, taken_names
 from headscope.copies.config_changes import card_with_edit, changed_fields, edited_config, sentences_on_edit
 from headscope.copies.facts import (
-    AdapterMerge,
     EditedLabel,
     EditedTensor,
     EditFit,
@@ -57,7 +56,7 @@ from headscope.slices.edit.labeled_scores import fit_to_texts, order_of_data
 from headscope.slices.edit.merging import base_to_merge, merge_into
 from headscope.slices.edit.plan import plan_labels
 from headscope.slices.edit.promises import ScoreChange, of_function, of_number_format, promises
-from headscope.slices.edit.wish import EditWish
+from headscope.slices.edit.wish import EditOrigin, EditWish
 
 if TYPE_CHECKING:
     import torch
@@ -91,20 +90,8 @@ class _Job:
     """The files of the source."""
     left_out: tuple[str, ...]
     """What stays behind in the source, and in what was merged into it."""
-    origin: _Origin
+    origin: EditOrigin
     fit: EditFit | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Origin:
-    """Origin of a checkpoint that is edited: its name in the request, and the adapter that was merged into it."""
-
-    named: str
-    merge: AdapterMerge | None = None
-    sources: tuple[Path, ...] = ()
-    """The folders that were merged."""
-    left_out: tuple[str, ...] = ()
-    """What stays behind in them."""
 
 
 def edit_checkpoint(request: Request, output: Path | None, wish: EditWish, tell: Progress) -> EditReport:
@@ -120,7 +107,7 @@ def edit_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
     if wish.in_place and (wish.merge_adapter or request.reference != named):
         raise UsageError("an adapter and a folder of the Hub's cache stay as they are", "give -o DIR")
     if not wish.merge_adapter:
-        return _edit_folder(request, output, wish, tell, _Origin(named))
+        return edit_folder(request, output, wish, tell, EditOrigin(named))
     if output is None:
         raise UsageError("the merged checkpoint needs a place", "give -o DIR")
     if wish.only_merges and (wish.texts or wish.link):
@@ -130,19 +117,21 @@ def edit_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
     check_target(output, Path(request.reference), base)
     with staged(output) as folder:
         merge, left_out = merge_into(folder, checkpoint, base, tell)
-        origin = _Origin(named, merge, (Path(request.reference), base), left_out)
+        origin = EditOrigin(named, merge, (Path(request.reference), base), left_out)
         plain = replace(checkpoint.request, location=Location(str(folder), hub=request.location.hub), model_class=None)
         if not wish.only_merges:
-            return _edit_folder(plain, output, wish, tell, origin)
+            return edit_folder(plain, output, wish, tell, origin)
         report = _merge_report(plain, output, wish, origin)
         if not wish.dry_run:
-            _add_card(folder, report)
-            _add_record(folder, report)
+            add_card(folder, report)
+            add_record(folder, report)
             put_in_place(folder, output, None, origin.sources)
         return report
 
 
-def _edit_folder(request: Request, output: Path | None, wish: EditWish, tell: Progress, origin: _Origin) -> EditReport:
+def edit_folder(
+    request: Request, output: Path | None, wish: EditWish, tell: Progress, origin: EditOrigin
+) -> EditReport:
     """Edits the folder of a whole checkpoint, and reports on it.
 
     Raises UsageError for a change that can't be made, Unsupported for a checkpoint that can't be edited so, NotFound if
@@ -151,7 +140,7 @@ def _edit_folder(request: Request, output: Path | None, wish: EditWish, tell: Pr
     if not 0 < wish.temperature < math.inf:
         raise UsageError(f"a temperature of {wish.temperature} is not a positive number", "give one such as 1.5")
     checkpoint = examine_by_name(request, wish.changes.labels, tell)
-    source = _folder_to_edit(checkpoint)
+    source = folder_to_edit(checkpoint)
     target = source if wish.in_place else output
     if wish.dry_run and target is None:
         target = source.with_name(f"{source.name}-edited")  # a name for the report: nothing is written
@@ -186,7 +175,7 @@ def _edit_folder(request: Request, output: Path | None, wish: EditWish, tell: Pr
         found = prove_apart(_proof_task(job, folder, report))
         report = replace(report, proof=found.proof, tensors=found.tensors)
         if report.proof.holds:
-            _add_record(folder, report, _keys_of_head(checkpoint))
+            add_record(folder, report, _keys_of_head(checkpoint))
             check_unchanged(source, states)  # the proof read the source again
             put_in_place(folder, target, backup, origin.sources or (source,))
             report = replace(report, backup="" if backup is None else str(backup))
@@ -198,7 +187,7 @@ def _keys_of_head(checkpoint: Checkpoint) -> tuple[str, ...]:
     return tuple(key for item in head.parameters for key in item.checkpoint_keys) if head is not None else ()
 
 
-def _add_record(folder: Path, report: EditReport, head: Sequence[str] = ()) -> None:
+def add_record(folder: Path, report: EditReport, head: Sequence[str] = ()) -> None:
     """Writes the report to a file, with digests that show later whether the folder is still the one it describes.
 
     They are those of the tensors that were changed, or of the head where none was.
@@ -206,10 +195,9 @@ def _add_record(folder: Path, report: EditReport, head: Sequence[str] = ()) -> N
     place = Location(str(folder), hub=HubOptions(offline=True))
     files, manifest = open_sidecar(place), read_manifest(place)
     assert files is not None  # it is a folder
-    keys = (
-        *([item.name for item in report.tensors] or head),
-        *(report.merge.saved if report.merge is not None else ()),
-    )
+    saved = report.merge.saved if report.merge is not None else ()
+    folded = report.fold.parameters if report.fold is not None else ()
+    keys = (*([item.name for item in (*report.tensors, *folded)] or head), *saved)
     record = report.to_dict() | {"digests": digests_of(files, manifest, keys)}
     write_small_file(folder / EDIT_RECORD, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
 
@@ -223,7 +211,7 @@ def _check_architecture(checkpoint: Checkpoint, wish: EditWish) -> None:
         raise Unsupported(f"{name} {what}, so the checkpoint is not one of that class", "name the class of its weights")
 
 
-def _merge_report(request: Request, output: Path, wish: EditWish, origin: _Origin) -> EditReport:
+def _merge_report(request: Request, output: Path, wish: EditWish, origin: EditOrigin) -> EditReport:
     """Builds the report on an adapter that was merged without another change."""
     merge, model = origin.merge, examine("inspect", request, None).report.model
     assert merge is not None  # there was one
@@ -244,7 +232,7 @@ def _merge_report(request: Request, output: Path, wish: EditWish, origin: _Origi
     )  # fmt: skip
 
 
-def _folder_to_edit(checkpoint: Checkpoint) -> Path:
+def folder_to_edit(checkpoint: Checkpoint) -> Path:
     """Gives the folder of the checkpoint. Raises Unsupported for one that can't be edited."""
     manifest, reference = checkpoint.manifest, checkpoint.request.reference
     if manifest.kind in WITHOUT_WEIGHTS:
@@ -353,6 +341,7 @@ def _build_report(job: _Job) -> EditReport:
         proof=EditProof(),
         fit=job.fit,
         merge=job.origin.merge,
+        fold=job.origin.fold,
         is_dry_run=wish.dry_run,
     )
 
@@ -400,11 +389,11 @@ def _write_result(job: _Job, folder: Path, report: EditReport) -> None:
     if rewritten:
         write_weights(folder, manifest, stored, new)
     write_small_file(folder / _CONFIG, json.dumps(plan.config, indent=2, ensure_ascii=False) + "\n")
-    _add_card(folder, report)
+    add_card(folder, report)
     job.checkpoint.release()  # the proof, in another process, needs the memory
 
 
-def _add_card(folder: Path, report: EditReport) -> None:
+def add_card(folder: Path, report: EditReport) -> None:
     """Adds a paragraph on the edit to the model card, if there is one."""
     card = folder / _CARD
     if card.is_file():

@@ -14,6 +14,7 @@ FitName = Literal["temperature", "thresholds"]
 _classes = partial(Option, panel="Classes", is_main=True)
 _scores = partial(Option, panel="Scores")
 _config = partial(Option, panel="Configuration")
+_fold = partial(Option, panel="Fold")
 _result = partial(Option, panel="Output")
 
 
@@ -124,6 +125,28 @@ class ConfigEdits(TypedDict, total=False):
     ]
 
 
+class FoldEdits(TypedDict, total=False):
+    """A head that is folded into a class of Transformers before the other changes."""
+
+    as_class: Annotated[
+        str | None,
+        _fold(
+            "Fold the head into a class of Transformers that computes the same; `auto` takes that of its family.",
+            in_python="The head may be a chain of sentence-transformers, rows of a language model or a value head.",
+            metavar="CLASS",
+            flags="--as",
+            is_main=True,
+        ),
+    ]
+    tokens: Annotated[
+        str | Iterable[str] | None,
+        _fold("Tokens of a language model whose logits are the scores, such as `no,yes`.", metavar="NO,YES"),
+    ]
+    scores: Annotated[
+        int | None, _fold("Scores of two tokens: 1 is yes minus no, 2 is one for each (default: 1).", metavar="N")
+    ]
+
+
 class AdapterEdits(TypedDict, total=False):
     """Changes of an adapter."""
 
@@ -153,5 +176,7 @@ class ProofOptions(TypedDict, total=False):
     ]
 
 
-class EditOptions(AdapterEdits, LabelEdits, ScoreEdits, FitEdits, ConfigEdits, ProofOptions, CopyOptions, total=False):
+class EditOptions(
+    FoldEdits, AdapterEdits, LabelEdits, ScoreEdits, FitEdits, ConfigEdits, ProofOptions, CopyOptions, total=False
+):
     """Options of `edit`."""

@@ -68,6 +68,8 @@ def edit(
     from headscope.slices.edit.adapter_head import write_adapter_head
     from headscope.slices.edit.checkpoint_edit import edit_checkpoint
     from headscope.slices.edit.classes.class_names import ContradictoryNames, refused_report
+    from headscope.slices.edit.folding.arithmetic import DoesNotFold
+    from headscope.slices.edit.folding.fold import fold_checkpoint
     from headscope.slices.edit.wish import EditWish
 
     if is_in_memory(reference):
@@ -77,13 +79,18 @@ def edit(
         if given.get("model_class") not in (None, options["architecture"]):
             raise UsageError("model_class and architecture name two classes", "leave one of them out")
         given["model_class"] = options["architecture"]
-    request = make_request(reference, {**given, "offline": True})
+    tokens = options.get("tokens")
+    if options.get("as_class") is None and (tokens is not None or options.get("scores") is not None):
+        raise UsageError("tokens are scores of a language model only in a fold", "add --as auto, or leave them out")
+    request = make_request(reference, {**given, "offline": True, "tokens": tokens})
     texts = options.get("texts")
     wish = EditWish(
         changes=_read_label_changes(options),
         temperature=options.get("temperature", 1.0),
         settings=_read_config_settings(options),
         merge_adapter=options.get("merge_adapter", False),
+        as_class=options.get("as_class") or "",
+        scores=options.get("scores"),
         dtype=_read_head_dtype(options),
         order_from=_read_order_data(options),
         fit=_read_fit_wish(options),
@@ -102,9 +109,10 @@ def edit(
     try:
         if head is not None and folder is not None:
             return Edited(**fields_of(write_adapter_head(request, folder, head, tell, dry_run=wish.dry_run)))
+        change = fold_checkpoint if wish.as_class else edit_checkpoint
         # Rows are read and computed with a model that is built; names need only what is known of its structure.
-        return Edited(**fields_of(edit_checkpoint(replace(request, cache=wish.only_renames), folder, wish, tell)))
-    except ContradictoryNames as err:
+        return Edited(**fields_of(change(replace(request, cache=wish.only_renames), folder, wish, tell)))
+    except (ContradictoryNames, DoesNotFold) as err:
         return Edited(**fields_of(refused_report(reference, output, wish, err)))
 
 

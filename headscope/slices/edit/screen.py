@@ -16,6 +16,7 @@ from headscope.copies.facts import (
     EditVerdict,
     FitGain,
     FitMetric,
+    HeadFold,
     LabelOrigin,
 )
 from headscope.core.facts.counting import counted, list_of
@@ -67,6 +68,8 @@ def _change_words(report: EditReport) -> str:
         return (
             f"the adapter has the head of {report.head_from}, {counted(len(report.labels_before), 'class', 'classes')}"
         )
+    if report.fold is not None and not report.labels:
+        return f"the head of {report.fold.class_before} is folded into {report.model_class}"
     if report.merge is not None and not report.labels and not report.settings:
         return f"the adapter is merged, {counted(len(report.labels_before), 'class', 'classes')}"
     if not report.labels:
@@ -82,11 +85,14 @@ def edit_screen(report: EditReport) -> RenderableType:
 
 
 def _fact_rows(report: EditReport) -> Iterator[tuple[str, str]]:
-    yield "checkpoint", f"{report.source}: {report.model_class}" if report.model_class else report.source
+    edited_as = report.model_class if report.fold is None else ""  # a fold has lines on both classes
+    yield "checkpoint", f"{report.source}: {edited_as}" if edited_as else report.source
     if report.merge is not None:
         yield "adapter", _merge_words(report.merge)
     if report.merge is not None and not report.labels:
         yield from _merged_classes(report)
+    if report.fold is not None:
+        yield from _fold_rows(report.fold)
     yield from zip(("classes", *[""] * _MOST_ROWS), _class_lines(report), strict=False)
     for at, tensor in enumerate(report.tensors):
         is_same = tensor.dtype == tensor.dtype_after
@@ -105,7 +111,7 @@ def _fact_rows(report: EditReport) -> Iterator[tuple[str, str]]:
     if report.fit is not None:
         yield from zip(("fit", *[""] * _MOST_ROWS), _fit_lines(report.fit), strict=False)
     if not report.is_dry_run:
-        yield "proof", _proof_words(report)
+        yield "proof", _proof_words(report) if report.fold is None or report.labels else ""
     if report.left_out:
         files = list_of(report.left_out, _MOST_LEFT)
         yield "left out", f"{files}: they stay in the source, as they may hold the old head or aren't part of a model"
@@ -114,6 +120,27 @@ def _fact_rows(report: EditReport) -> Iterator[tuple[str, str]]:
         yield "backup", f"{report.backup} is the checkpoint as it was; to go back: rm -r {new} && mv {old} {new}"
     if report.verdict is EditVerdict.PROVEN:
         yield "next", f"headscope check {shlex.quote(report.output)}"
+
+
+def _fold_rows(fold: HeadFold) -> Iterator[tuple[str, str]]:
+    """Shows both formulas, where each parameter comes from, and what the library did beside them."""
+    yield "fold", f"{fold.class_before}: {fold.formula_before}"
+    yield "", f"becomes {fold.formula}"
+    for at, item in enumerate(fold.parameters):
+        made = list_of(item.sources, _MOST_LEFT) or "a constant"
+        how = "" if item.is_copied or not item.sources else "computed from "
+        yield "" if at else "parameters", f"{item.name} = {how}{made}"
+    for setting in fold.settings:
+        yield "config.json", f"{setting.name}: {setting.before} -> {setting.after}"
+    for at, sentence in enumerate(fold.to_do):
+        yield "" if at else "to do", sentence
+    if fold.max_difference is not None and fold.tolerance is not None:
+        yield (
+            "proof",
+            f"scores of {fold.proven_with} and of the result differ by at most {fold.max_difference:.2g} on "
+            f"{counted(fold.inputs, 'text or pair', 'texts and pairs')}, alone and in padded batches (rounding "
+            f"explains {fold.tolerance:.2g}); all other tensors are equal byte by byte",
+        )
 
 
 def _merged_classes(report: EditReport) -> Iterator[tuple[str, str]]:

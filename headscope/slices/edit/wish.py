@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from headscope.checks.labeled_data import DataRequest
-from headscope.copies.facts import FitKind
+from headscope.copies.facts import AdapterMerge, FitKind, HeadFold
 from headscope.errors import UsageError
 from headscope.slices.edit.plan import LabelChanges
 
@@ -33,6 +34,10 @@ class EditWish:
     fit: FitWish | None = None
     merge_adapter: bool = False
     """Whether the checkpoint is an adapter, which is merged into its base model first."""
+    as_class: str = ""
+    """The class of Transformers that the head is folded into first; empty for none."""
+    scores: int | None = None
+    """How many scores a fold of two tokens has; None for one."""
     dtype: str = ""
     """The number format of the last layer; empty for the one that it has."""
     seed: int = 0
@@ -61,9 +66,14 @@ class EditWish:
         return names != LabelChanges() and plain == EditWish(changes=names)
 
     @property
+    def changes_more(self) -> bool:
+        """True if there is a change beside a merge or a fold."""
+        return self.touches_rows or bool(self.settings) or self.order_from is not None
+
+    @property
     def only_merges(self) -> bool:
         """True if an adapter is merged without another change."""
-        return self.merge_adapter and not (self.touches_rows or self.settings or self.order_from)
+        return self.merge_adapter and not self.changes_more
 
     def with_order(self, order: Sequence[str]) -> EditWish:
         """Copies the wish with an order of the classes. Raises UsageError if it has one already."""
@@ -77,3 +87,16 @@ class EditWish:
             raise UsageError("what is fitted is given too", "leave out --temperature, --threshold or --fit")
         changes = replace(self.changes, threshold=thresholds) if thresholds else self.changes
         return replace(self, changes=changes, temperature=temperature or self.temperature, fit=None)
+
+
+@dataclass(frozen=True, slots=True)
+class EditOrigin:
+    """Origin of a checkpoint that is edited: its name in the request, and the adapter or head that it was made of."""
+
+    named: str
+    merge: AdapterMerge | None = None
+    sources: tuple[Path, ...] = ()
+    """The folders that it was made of."""
+    left_out: tuple[str, ...] = ()
+    """What stays behind in them."""
+    fold: HeadFold | None = None

@@ -16,7 +16,7 @@ from headscope.core.facts.stored.sentence import ModuleTensor, PickledHead, Sent
 from headscope.errors import Malformed, NotFound, Unsupported
 
 MODULES = "modules.json"
-_LIBRARY = "config_sentence_transformers.json"
+LIBRARY = "config_sentence_transformers.json"
 _LENGTHS = (
     ("sentence_bert_config.json", "max_seq_length"),
     ("tokenizer_config.json", "model_max_length"),
@@ -51,8 +51,8 @@ def read_sentence_pipeline(storage: FileStorage, config: Mapping[str, Any] | Non
         found = replace(found, modules=tuple(name for name, _ in modules))
         # Reversed: of two modules of one class, the first keeps its folder.
         folders = dict(reversed(modules))
-        if _LIBRARY in names:
-            found = _with_library(found, parse_object(files.read_text(_LIBRARY), _LIBRARY))
+        if LIBRARY in names:
+            found = _with_library(found, parse_object(files.read_text(LIBRARY), LIBRARY))
         parts = []
         for kind, (name, folder) in zip(kinds, modules, strict=True):
             part = read_module(files, name, folder)
@@ -180,7 +180,7 @@ def _with_library(found: SentencePipeline, settings: dict[str, Any]) -> Sentence
     """Adds what `config_sentence_transformers.json` says: the class that saved the checkpoint, and its activation."""
     name, activation = settings.get("model_type", ""), settings.get("activation_fn")
     if not isinstance(name, str) or not isinstance(activation, str | None):
-        raise Malformed(f"model_type or activation_fn in {_LIBRARY} is not a name", f"correct {_LIBRARY}")
+        raise Malformed(f"model_type or activation_fn in {LIBRARY} is not a name", f"correct {LIBRARY}")
     return replace(found, library_class=name, activation=(activation or "").rpartition(".")[2])
 
 

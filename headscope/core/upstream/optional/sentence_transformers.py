@@ -2,8 +2,11 @@
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from headscope.core.upstream.python import descends_from
@@ -52,8 +55,6 @@ def check_library(folder: str, class_name: str, inputs: Sequence[tuple[str, ...]
 
     Raises whatever the library raises, and ValueError if its scores differ from those of `score`.
     """
-    import torch
-
     library: Any = importlib.import_module(_PACKAGE)
     encoder = getattr(library, class_name)(folder, device="cpu", local_files_only=True)
     raw = {"activation_fn": nn.Identity()} if class_name == "CrossEncoder" else {}
@@ -89,3 +90,56 @@ def scores_of(returned: Any) -> dict[str, Any]:
             "give the model of Transformers inside",
         )
     return {name: found[name]}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChainModule:
+    """A module to put after the pooling: `Dense` or `LayerNorm`, with its values and where they are from."""
+
+    kind: str
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+    activation: str = ""
+    names: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        """Writes the module as its library's model card does: `Dense (Tanh)`."""
+        return f"{self.kind} ({self.activation})" if self.activation else self.kind
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModuleChain:
+    """What follows the base model of a CrossEncoder: the mode of Pooling, the modules, and the function on scores."""
+
+    pooling: str
+    modules: tuple[ChainModule, ...]
+    activation: str
+
+
+def save_cross_encoder(base: Path, folder: Path, wanted: ModuleChain) -> None:
+    """Saves the CrossEncoder of a base model with its tokenizer and modules, of which the last makes the scores.
+
+    Raises Unsupported if the library has moved its classes.
+    """
+    library: Any = importlib.import_module(_PACKAGE)
+    try:
+        classes: Any = importlib.import_module(f"{_PACKAGE}.sentence_transformer.modules")
+        parts: Any = importlib.import_module(f"{_PACKAGE}.base.modules")
+    except ImportError as err:
+        raise moved(_PACKAGE, f"its modules are elsewhere ({err})") from err
+    chain = [
+        parts.Transformer(str(base)),
+        classes.Pooling(wanted.modules[0].weight.shape[-1], pooling_mode=wanted.pooling),
+    ]
+    for module in wanted.modules:
+        if module.kind == "LayerNorm":
+            made = classes.LayerNorm(module.weight.shape[0])
+        else:
+            out, size = module.weight.shape
+            scores = {"module_output_name": "scores"} if module is wanted.modules[-1] else {}
+            function = getattr(nn, module.activation)()
+            made = parts.Dense(size, out, bias=module.bias is not None, activation_function=function, **scores)
+        values = {"weight": module.weight} | ({"bias": module.bias} if module.bias is not None else {})
+        (made.norm if module.kind == "LayerNorm" else made.linear).load_state_dict(values)
+        chain.append(made.to(module.weight.dtype))
+    library.CrossEncoder(modules=chain, activation_fn=getattr(nn, wanted.activation)()).save_pretrained(str(folder))

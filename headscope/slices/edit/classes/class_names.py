@@ -15,7 +15,7 @@ from headscope.core.facts.stored.weights import stored_classes
 from headscope.core.model.classes.labels import are_placeholders
 from headscope.core.source.checkpoint import Checkpoint
 from headscope.core.source.reading.configuration import config_facts
-from headscope.errors import ExitCode, Unsupported, UsageError
+from headscope.errors import ExitCode, HeadscopeError, Unsupported, UsageError
 from headscope.slices.edit.wish import EditWish
 
 if TYPE_CHECKING:
@@ -90,8 +90,8 @@ def _faults_of_rows(checkpoint: Checkpoint, who: str) -> list[str]:
 
 
 def refused_report(
-    source: str | PathLike[str], output: str | PathLike[str] | None, wish: EditWish, err: ContradictoryNames
+    source: str | PathLike[str], output: str | PathLike[str] | None, wish: EditWish, err: HeadscopeError
 ) -> EditReport:
-    """Builds the report on an edit of a checkpoint that contradicts itself."""
+    """Builds the report on an edit that is refused, with the reason."""
     place, proof = fspath(source if output is None else output), EditProof(reason=err.message)
     return EditReport(tool_version(), fspath(source), place, "", (), proof, is_dry_run=wish.dry_run)

@@ -1,0 +1,249 @@
+"""A fold: the head of a checkpoint is written into the parameters of a stock class, proven, and then put in place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from headscope.copies.carried import INDEXES, left_behind, read_contents, taken_names
+from headscope.copies.config_changes import changed_fields
+from headscope.copies.facts import PROBLEM_TYPES, EditProof, EditReport, FoldKind, HeadFold
+from headscope.copies.writing import (
+    check_target,
+    check_unchanged,
+    copy_files,
+    file_states,
+    put_in_place,
+    staged,
+    write_small_file,
+)
+from headscope.core.checkpoints.contents.sentence import LIBRARY, MODULES
+from headscope.core.checkpoints.edit_record import EDIT_RECORD
+from headscope.core.facts.environment import tool_version
+from headscope.core.facts.heads.tasks import Activation
+from headscope.core.source.checkpoint import Checkpoint
+from headscope.core.source.reading.reading import in_local_folder
+from headscope.core.source.request import Progress, Request
+from headscope.errors import Unsupported, UsageError
+from headscope.slices.edit.checkpoint_edit import add_card, add_record, edit_folder, folder_to_edit
+from headscope.slices.edit.folding.arithmetic import DoesNotFold
+from headscope.slices.edit.folding.chain import AS_CHAIN, plan_chain
+from headscope.slices.edit.folding.proof import FoldTask, package_of, prove_fold_apart
+from headscope.slices.edit.folding.source import FoldSource, read_source, read_values
+from headscope.slices.edit.folding.target import FoldTarget, class_to_fold_into, find_target
+from headscope.slices.edit.wish import EditOrigin, EditWish
+
+_SETTINGS = (MODULES, LIBRARY, "sentence_bert_config.json", "generation_config.json")
+"""Files of what computed the scores before, which mean something else beside the class."""
+_TOKENIZER = "tokenizer_config.json"
+
+
+def fold_checkpoint(request: Request, output: Path | None, wish: EditWish, tell: Progress) -> EditReport:
+    """Folds the head of a checkpoint into a class, then makes the other changes of the wish.
+
+    Raises DoesNotFold with the part that has no place in the class, and for a result that isn't proven; Unsupported for
+    a checkpoint that can't be read so, or whose library isn't installed; NotFound if the source changes meanwhile.
+    """
+    if wish.in_place or wish.merge_adapter:
+        raise UsageError("a fold makes another checkpoint of a whole one", "give -o DIR; merge an adapter first")
+    if output is None and not wish.dry_run:
+        raise UsageError("the result needs a place", "give -o DIR")
+    named = request.reference
+    request = in_local_folder(request)
+    checkpoint = Checkpoint("inspect", request, tell)
+    folder = folder_to_edit(checkpoint)
+    if output is None:
+        output = folder.with_name(f"{folder.name}-folded")  # a name for the report: nothing is written
+    check_target(output, folder)
+    states = file_states(folder)
+    source = read_source(checkpoint, wish.scores)
+    tell("loading the weights")
+    target = _find_target(checkpoint, source, wish)
+    fold = _describe_fold(checkpoint, source, target)
+    report = replace(_fold_report(fold, source, target), source=named, output=str(output), is_dry_run=wish.dry_run)
+    if wish.dry_run and not wish.changes_more:
+        return report
+    _check_library(source.kind)
+    _check_library(target.kind)
+    with staged(output) as place:
+        tell("writing the result")
+        left = _copy_others(place, folder, checkpoint)
+        _limit_texts(place, checkpoint)
+        target.write(place, _fields_of_scores(checkpoint, source))
+        check_unchanged(folder, states)
+        if not wish.dry_run:
+            tell("proving the fold in a separate process")
+            checkpoint.release()
+            fold = _with_proof(fold, _proof_task(checkpoint, source, target, wish), place)
+            check_unchanged(folder, states)
+        if wish.changes_more:
+            plain = Request(replace(request.location, reference=str(place), subfolder=None))
+            return edit_folder(
+                plain, output, wish, tell, EditOrigin(named, sources=(folder,), left_out=left, fold=fold)
+            )
+        report = replace(report, fold=fold, left_out=left, proof=_proof_of(fold))
+        add_card(place, report)
+        add_record(place, report)
+        put_in_place(place, output, None, (folder,))
+    return report
+
+
+def _find_target(checkpoint: Checkpoint, source: FoldSource, wish: EditWish) -> FoldTarget:
+    """Finds what the head is folded into. Raises DoesNotFold with the part of the head that has no place there."""
+    values = read_values(checkpoint.choice, checkpoint.location)
+    if wish.as_class == AS_CHAIN:
+        return plan_chain(checkpoint, source, values)
+    cls = class_to_fold_into(wish.as_class, checkpoint.choice)
+    if source.kind is FoldKind.CLASS and cls.__name__ == checkpoint.report.model.class_name:
+        raise UsageError(
+            f"the checkpoint is a {cls.__name__} already", "--as chain writes sentence-transformers modules"
+        )
+    return find_target(cls, checkpoint.choice, source, values)
+
+
+def _check_library(kind: FoldKind) -> None:
+    """Raises Unsupported where what computes the scores now isn't installed, so that nothing can be proven."""
+    package = package_of(kind)
+    if find_spec(package) is None:
+        name = package.replace("_", "-")
+        raise Unsupported(
+            f"the fold can't be proven here: {name}, which computes these scores, is not installed",
+            f"pip install {name}, and run this again; --dry-run shows what would fold",
+        )
+
+
+def _describe_fold(checkpoint: Checkpoint, source: FoldSource, target: FoldTarget) -> HeadFold:
+    before = {field: getattr(checkpoint.choice.config, field, None) for field in target.settings}
+    return HeadFold(
+        kind=source.kind,
+        class_before=checkpoint.report.model.class_name,
+        formula_before=checkpoint.report.head.formula if checkpoint.report.head is not None else source.head.formula,
+        formula=target.formula,
+        parameters=target.parameters,
+        settings=changed_fields(before, target.settings),
+        to_do=tuple(_sentences_to_do(checkpoint, source)),
+    )
+
+
+def _sentences_to_do(checkpoint: Checkpoint, source: FoldSource) -> Iterator[str]:
+    """Yields what the library does to texts and scores beside the arithmetic of the head."""
+    settings = _library_settings(checkpoint)
+    prompts, default = settings.get("prompts"), settings.get("default_prompt_name")
+    prompt = prompts.get(default) if isinstance(prompts, dict) and isinstance(default, str) else None
+    if prompt:
+        quoted = json.dumps(prompt, ensure_ascii=False)
+        yield f"sentence-transformers puts the prompt {quoted} before each text; put it there yourself."
+    if _problem_type(checkpoint, source) is None:
+        function = checkpoint.report.model.activation
+        yield f"No setting of config.json says that {function} is put on the scores: put it there yourself."
+    if source.rows:
+        yield "The prompt stays with the caller: give the class each text in the prompt or chat template of before."
+
+
+def _library_settings(checkpoint: Checkpoint) -> Mapping[str, Any]:
+    path = Path(checkpoint.location.reference) / LIBRARY
+    found = json.loads(path.read_bytes()) if path.is_file() else {}
+    return found if isinstance(found, dict) else {}
+
+
+def _fold_report(fold: HeadFold, source: FoldSource, target: FoldTarget) -> EditReport:
+    probability = f" Their sigmoid is the probability of {source.labels[0]}." if source.is_difference else ""
+    exact = f"The scores of {target.name} are those of {fold.class_before}, up to rounding.{probability}"
+    return EditReport(tool_version(), "", "", target.name, source.labels, EditProof(), exact=(exact,), fold=fold)
+
+
+def _proof_of(fold: HeadFold) -> EditProof:
+    if fold.max_difference is None:
+        return EditProof()
+    return EditProof(
+        loads=True, scores_equal=True, base_unchanged=True, inputs=fold.inputs, texts=fold.inputs,
+        max_difference=fold.max_difference, tolerance=fold.tolerance,
+    )  # fmt: skip
+
+
+def _problem_type(checkpoint: Checkpoint, source: FoldSource) -> str | None:
+    """Gives the problem type with which programs put the function of before on the scores; None if none does."""
+    pipeline = checkpoint.manifest.sentence
+    if source.rows and source.kind is FoldKind.CHAIN and pipeline is not None:
+        return _BY_MODULE.get(pipeline.activation)
+    if source.rows:
+        return PROBLEM_TYPES[1 if len(source.labels) > 1 else 2]
+    return _BY_ACTIVATION.get(checkpoint.report.model.activation)
+
+
+_BY_ACTIVATION = dict(
+    zip((Activation.NONE.value, Activation.SOFTMAX.value, Activation.SIGMOID.value), PROBLEM_TYPES, strict=True)
+)
+_BY_MODULE = dict(zip(("Identity", "Softmax", "Sigmoid"), PROBLEM_TYPES, strict=True))
+"""The problem type with which Transformers' pipeline puts a function on the scores."""
+
+
+def _fields_of_scores(checkpoint: Checkpoint, source: FoldSource) -> dict[str, Any]:
+    """Gives the fields of the configuration that keep the function on the scores, for programs and a CrossEncoder."""
+    found: dict[str, Any] = {}
+    problem, activation = _problem_type(checkpoint, source), _library_settings(checkpoint).get("activation_fn")
+    if problem is not None and source.kind is not FoldKind.CLASS:
+        found["problem_type"] = problem
+    if isinstance(activation, str):
+        found["sentence_transformers"] = {"activation_fn": activation}  # where it looks without modules.json
+    return found
+
+
+def _copy_others(place: Path, folder: Path, checkpoint: Checkpoint) -> tuple[str, ...]:
+    manifest, contents = checkpoint.manifest, read_contents(folder)
+    parts = manifest.sentence.parts if manifest.sentence is not None else ()
+    modules = tuple(f"{part.folder}/" for part in parts if part.folder)
+    weights = {*(file.name for file in manifest.files), *INDEXES}
+    replaced = {name for name in contents.files if name in _SETTINGS or name.startswith(modules)}
+    left = [item for item in left_behind(folder, contents, manifest) if item not in {*weights, *replaced, *modules}]
+    taken = taken_names(contents.files, left, *weights, *replaced, "config.json", EDIT_RECORD)
+    copy_files(folder, place, taken, link=False)
+    return tuple(left)
+
+
+def _limit_texts(place: Path, checkpoint: Checkpoint) -> None:
+    """Gives the tokenizer the length at which the library cuts texts, if that is shorter."""
+    most = checkpoint.manifest.sentence.max_length if checkpoint.manifest.sentence is not None else None
+    path = place / _TOKENIZER
+    if most is None or not path.is_file():
+        return
+    settings = json.loads(path.read_bytes())
+    if settings.get("model_max_length") is None or settings["model_max_length"] > most:
+        write_small_file(path, json.dumps(settings | {"model_max_length": most}, indent=2, ensure_ascii=False) + "\n")
+
+
+def _proof_task(checkpoint: Checkpoint, source: FoldSource, target: FoldTarget, wish: EditWish) -> FoldTask:
+    request = checkpoint.request
+    return FoldTask(
+        source=checkpoint.location.reference,
+        result="",
+        before=source.kind,
+        after=target.kind,
+        kept=target.kept,
+        tokens=request.tokens,
+        rows=source.rows,
+        scores=len(source.labels),
+        texts=tuple(wish.texts),
+        is_computed=target.is_computed,
+        model_class=request.model_class,
+        trust_remote_code=request.trust_remote_code,
+    )
+
+
+def _with_proof(fold: HeadFold, task: FoldTask, place: Path) -> HeadFold:
+    """Adds the proof to the facts of a fold. Raises DoesNotFold for a result that isn't proven."""
+    found = prove_fold_apart(replace(task, result=str(place)))
+    if found.reason:
+        raise DoesNotFold(f"the fold could not be proven: {found.reason}")
+    return replace(
+        fold,
+        proven_with=found.library,
+        inputs=found.inputs,
+        max_difference=found.max_difference,
+        tolerance=found.tolerance,
+        to_do=(*fold.to_do, *found.notes),
+    )

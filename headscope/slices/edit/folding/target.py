@@ -1,0 +1,188 @@
+"""The class that a head is folded into: built on the meta device with the checkpoint's configuration, and traced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers.activations import ACT2FN
+
+from headscope.copies.facts import FoldedParameter, FoldKind
+from headscope.core.facts import Task
+from headscope.core.facts.counting import few_of
+from headscope.core.model.classes.catalog import class_for
+from headscope.core.model.classes.model_request import Choice, class_by_name
+from headscope.core.model.quiet import quiet
+from headscope.core.trace.layers import (
+    LayeredHead,
+    LayerKind,
+    is_same_function,
+    module_as_layer,
+    read_layers,
+)
+from headscope.core.upstream.torch import on_meta
+from headscope.errors import HeadscopeError, Unsupported, UsageError, first_line
+from headscope.slices.edit.folding.arithmetic import DoesNotFold, FilledParameter, Values, fill_class
+from headscope.slices.edit.folding.source import FoldSource
+
+OWN_CLASS = "auto"
+_POOLINGS = ("cls", "mean", "first", "last", "max")
+"""Values of settings that choose a pooling; the trace says what each does."""
+_MOST_CHANGES = 3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FoldTarget:
+    """What a head is folded into: its class and formula, and the parameters that the head gives.
+
+    `settings` are the fields of the configuration that were changed for it, and `kept` the parameters that stay.
+    `write` writes the model into a folder that has the tokenizer; it gets more fields of the configuration.
+    """
+
+    kind: FoldKind
+    name: str
+    formula: str
+    parameters: tuple[FoldedParameter, ...]
+    kept: tuple[str, ...]
+    write: Callable[[Path, Mapping[str, Any]], None]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_computed(self) -> bool:
+        """True if a parameter was computed and not copied."""
+        return not all(item.is_copied for item in self.parameters)
+
+
+def class_to_fold_into(name: str, choice: Choice) -> Any:
+    """Finds the class of Transformers that is meant. Raises UsageError for one of another family or task."""
+    family = str(choice.config.model_type)
+    own = class_for(family, Task.SEQUENCE_CLASSIFICATION)
+    if name == OWN_CLASS:
+        if own is None:
+            raise DoesNotFold(f"{family} has no class for sequence classification in Transformers")
+        return class_by_name(own.name)
+    cls: Any = class_by_name(name)
+    config_class = getattr(cls, "config_class", None)
+    if config_class is None or not isinstance(choice.config, config_class):
+        hint = f"its class is {own.name}" if own is not None else ""
+        raise UsageError(f"{name} is not a class of the checkpoint's family, {family}", hint)
+    return cls
+
+
+def find_target(cls: Any, choice: Choice, source: FoldSource, values: Values) -> FoldTarget:
+    """Finds the configuration with which a class computes what the head `source` does.
+
+    `values` are the source's tensors. Tries the settings that the class's head reads. Raises DoesNotFold with the part
+    of the head that has no place in the class.
+    """
+    plain = _config_with_labels(choice.config, source.labels)
+    failed: DoesNotFold | None = None
+    waiting: Iterator[Mapping[str, Any]] = iter([{}])
+    known: LayeredHead | None = None
+    while (settings := next(waiting, None)) is not None:
+        try:
+            config = _config_with(plain, settings)
+            model = _build_on_meta(cls, config)
+            head = read_layers(model, Task.SEQUENCE_CLASSIFICATION)
+            if known is None:
+                known = head
+                waiting = _other_settings(plain, head, source.head)
+            shapes = {name: item.shape for name, item in model.state_dict().items()}
+            filled = fill_class(source.head, values, head, shapes, cls.__name__)
+            kept = _kept_parameters(shapes, filled, values, cls.__name__)
+            dtype = next((values[name].dtype for name in kept if values[name].is_floating_point()), torch.float32)
+            state = {name: values[name] for name in kept} | {item.name: item.values.to(dtype) for item in filled}
+            return FoldTarget(
+                FoldKind.CLASS,
+                cls.__name__,
+                head.formula,
+                tuple(FoldedParameter(item.name, item.sources, item.is_copied) for item in filled),
+                kept,
+                partial(_write_class, cls, _config_with(config, {"dtype": dtype}), state),
+                settings,
+            )
+        except DoesNotFold as err:
+            failed = err if failed is None or err.depth > failed.depth else failed
+        except HeadscopeError:
+            if known is None:  # other settings may be impossible
+                raise
+    assert failed is not None  # it ended without a target
+    raise failed
+
+
+def _config_with_labels(config: Any, labels: Sequence[str]) -> Any:
+    found = deepcopy(config)
+    found.num_labels = len(labels)
+    found.id2label = dict(enumerate(labels))
+    found.label2id = {name: at for at, name in enumerate(labels)}
+    return found
+
+
+def _config_with(config: Any, settings: Mapping[str, Any]) -> Any:
+    """Copies a configuration with other settings. Raises Unsupported for a value that its class rejects."""
+    found = deepcopy(config)
+    try:
+        for name, value in settings.items():
+            setattr(found, name, value)
+    except Exception as err:  # strict configurations raise errors of huggingface_hub
+        raise Unsupported(f"the configuration takes no other value: {first_line(err)}", "") from err
+    return found
+
+
+def _build_on_meta(cls: Any, config: Any) -> Any:
+    try:
+        with quiet(), on_meta():
+            return cls(config).train(False)
+    except Exception as err:  # whatever a foreign constructor raises
+        raise Unsupported(f"{cls.__name__} can't be built from config.json: {first_line(err)}", "") from err
+
+
+def _other_settings(config: Any, head: LayeredHead, source: LayeredHead) -> Iterator[Mapping[str, Any]]:
+    """Yields other values of the settings that the class's head reads, one setting first, then several."""
+    choices = [
+        (name, value) for name in head.config_fields for value in _other_values(getattr(config, name, None), source)
+    ]
+    for count in range(1, _MOST_CHANGES + 1):
+        for changes in combinations(choices, count):
+            if len(dict(changes)) == count:
+                yield dict(changes)
+
+
+def _other_values(value: Any, source: LayeredHead) -> Iterator[Any]:
+    if isinstance(value, bool):
+        yield not value
+    elif isinstance(value, str) and value in ACT2FN:
+        functions = [layer for layer in source.layers if layer.kind is LayerKind.FUNCTION]
+        names = (
+            name for layer in functions for name in ACT2FN
+            if name != value and is_same_function(layer, module_as_layer(ACT2FN[name], layer.width))
+        )  # fmt: skip
+        yield from list(dict.fromkeys(names))[:1]
+    elif isinstance(value, str) and value in _POOLINGS:
+        yield from (name for name in _POOLINGS if name != value)
+
+
+def _write_class(cls: Any, config: Any, state: Values, place: Path, fields: Mapping[str, Any]) -> None:
+    """Writes a class with its parameters."""
+    model = _build_on_meta(cls, _config_with(config, fields))
+    with quiet():
+        model.load_state_dict(state, assign=True)
+        model.save_pretrained(place)
+
+
+def _kept_parameters(
+    shapes: Mapping[str, torch.Size], filled: Sequence[FilledParameter], values: Values, name: str
+) -> tuple[str, ...]:
+    """Lists what the class takes from the base model. Raises DoesNotFold if the base model lacks some of it."""
+    own = {item.name for item in filled}
+    rest = [key for key in shapes if key not in own]
+    missing = [key for key in rest if key not in values or values[key].shape != shapes[key]]
+    if missing:
+        raise DoesNotFold(f"{name} has {few_of(missing)}, which nothing in the checkpoint gives")
+    return tuple(rest)

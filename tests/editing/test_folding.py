@@ -1,0 +1,244 @@
+"""`edit --as`: the scores of a folded head, held against the library that computed them before."""
+
+import json
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+import transformers
+
+import headscope
+from headscope.copies.facts import EditVerdict
+from headscope.errors import Unsupported, UsageError
+from headscope.slices.edit.folding import fold, proof
+from tests.edits import edit_json, edit_tensors
+from tests.modules import Module, dense, norm, normalize, pooling, write_chain
+from tests.scorers import WORDS, save_encoder, save_language_model
+
+NO, YES = WORDS.index("no"), WORDS.index("yes")
+PAIRS = [("w1 w2 w3", "w4"), ("w5", "w6 w7 w8 w9 w10"), ("w11 w12", "w13 w14")]
+MODERN = [dense(16, 16, "GELU", bias=False), norm(), dense(16, 1)]
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The proof in this process."""
+    monkeypatch.setattr(fold, "prove_fold_apart", proof.prove_fold_here)
+
+
+def scores_of_class(folder: Path, pairs: Sequence[tuple[str, str]] = PAIRS) -> torch.Tensor:
+    """Logits of a padded batch, of the class and the tokenizer that `from_pretrained` gives alone."""
+    model, info = transformers.AutoModelForSequenceClassification.from_pretrained(folder, output_loading_info=True)
+    assert not any(info[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    encoded = tokenizer(*map(list, zip(*pairs, strict=True)), return_tensors="pt", padding=True)
+    with torch.no_grad():
+        return model.eval()(**encoded).logits
+
+
+@pytest.mark.parametrize(
+    ("family", "after", "settings"),
+    [
+        ("ModernBert", [pooling("cls"), *MODERN], {}),
+        (
+            "ModernBert",
+            [pooling("mean"), dense(16, 16, "ReLU"), norm(), dense(16, 3)],
+            {"classifier_pooling": '"mean"', "classifier_activation": '"relu"', "classifier_bias": "true"},
+        ),
+        ("Bert", [pooling("cls"), dense(16, 16, "Tanh"), dense(16, 2)], {}),
+        ("Bert", [pooling("cls"), dense(16, 16, "Tanh"), dense(16, 8), dense(8, 2)], {}),
+        ("XLMRoberta", [pooling("cls"), dense(16, 16, "Tanh"), dense(16, 1)], {}),
+        ("DistilBert", [pooling("cls"), dense(16, 16, "ReLU"), dense(16, 1)], {}),
+        ("Electra", [pooling("cls"), dense(16, 16, "GELU"), dense(16, 4)], {}),
+        ("Qwen3", [pooling("lasttoken"), dense(16, 1, bias=False)], {}),
+    ],
+)
+def test_a_chain_that_a_class_computes_is_planned(
+    family: str, after: list[Module], settings: dict[str, str], tmp_path: Path
+) -> None:
+    write_chain(tmp_path / "chain", family, after)
+    found = headscope.edit(tmp_path / "chain", as_class="auto", dry_run=True)
+    assert found.verdict is EditVerdict.PLANNED
+    assert {item.name: item.after for item in found.fold.settings} == settings
+    assert found.model_class == f"{family}ForSequenceClassification"
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["chain"]
+
+
+@pytest.mark.parametrize(
+    ("family", "after", "reason"),
+    [
+        ("Bert", [pooling("weightedmean"), dense(16, 16, "Tanh"), dense(16, 1)], "Pooling weightedmean"),
+        ("Bert", [pooling("mean"), dense(16, 16, "Tanh"), dense(16, 1)], "Bert.* reads the first token"),
+        ("Bert", [pooling("cls"), normalize(), dense(16, 1)], "normalize where Bert.* has tanh"),
+        ("Bert", [pooling("cls"), dense(16, 16, "ReLU"), dense(16, 1)], "relu where Bert.* has tanh"),
+        ("Bert", [pooling("cls"), dense(16, 8, "Tanh"), dense(8, 1)], "tanh is of 8 features.* of 16"),
+        ("Bert", [pooling("cls"), dense(16, 1)], "has tanh where the head has nothing"),
+        ("Bert", [pooling("cls"), dense(16, 16, "Tanh", residual=True), dense(16, 1)], "row of layers"),
+        ("Qwen3", [pooling("lasttoken"), dense(16, 1)], "bias of .* has no place: score"),
+        ("ModernBert", [pooling("max"), *MODERN], "masked_fill .*Pooling max"),
+    ],
+)
+def test_a_part_without_a_place_in_the_class_is_named(
+    family: str, after: list[Module], reason: str, tmp_path: Path
+) -> None:
+    write_chain(tmp_path / "chain", family, after)
+    found = headscope.edit(tmp_path / "chain", tmp_path / "out", as_class="auto")
+    assert found.verdict is EditVerdict.REFUSED
+    assert re.search(reason, found.proof.reason)
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["chain"]
+
+
+def test_without_its_library_a_fold_is_refused_and_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_chain(tmp_path / "chain", "ModernBert", [pooling("cls"), *MODERN])
+    monkeypatch.setattr(fold, "find_spec", lambda name: None)
+    with pytest.raises(Unsupported, match="can't be proven here: sentence-transformers"):
+        headscope.edit(tmp_path / "chain", tmp_path / "out", as_class="auto")
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["chain"]
+
+
+@pytest.mark.parametrize(
+    ("family", "mode", "after"),
+    [
+        ("ModernBert", "mean", MODERN),
+        ("Bert", "cls", [dense(16, 16, "Tanh"), dense(16, 2)]),
+        ("DistilBert", "cls", [dense(16, 16, "ReLU"), dense(16, 1)]),
+        ("Qwen3", "lasttoken", [dense(16, 1, bias=False)]),
+    ],
+)
+def test_the_class_gives_the_scores_of_the_cross_encoder(
+    family: str, mode: str, after: list[Module], tmp_path: Path
+) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    source = write_chain(tmp_path / "chain", family, [pooling(mode), *after])
+    found = headscope.edit(source, tmp_path / "out", as_class="auto", texts="w50 w51 w52")
+    assert found.verdict is EditVerdict.PROVEN
+    assert found.fold.max_difference <= found.fold.tolerance < 1e-3
+    encoder = library.CrossEncoder(str(source), device="cpu")
+    theirs = encoder.predict(PAIRS, activation_fn=torch.nn.Identity(), convert_to_tensor=True)
+    torch.testing.assert_close(scores_of_class(tmp_path / "out"), theirs.reshape(len(PAIRS), -1), atol=1e-5, rtol=1e-5)
+    # The function on the scores stays too, for the library and for a pipeline.
+    again = library.CrossEncoder(str(tmp_path / "out"), device="cpu")
+    torch.testing.assert_close(
+        again.predict(PAIRS, convert_to_tensor=True), encoder.predict(PAIRS, convert_to_tensor=True)
+    )
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["problem_type"] == "multi_label_classification"
+
+
+def test_a_class_becomes_a_chain_and_the_chain_the_class(tmp_path: Path) -> None:
+    pytest.importorskip("sentence_transformers")
+    save_encoder("ModernBert", "ForSequenceClassification", tmp_path / "class", num_labels=3)
+    headscope.edit(tmp_path / "class", tmp_path / "chain", as_class="chain")
+    assert (tmp_path / "chain" / "modules.json").is_file()
+    found = headscope.edit(tmp_path / "chain", tmp_path / "back", as_class="auto")
+    assert found.fold.max_difference < 1e-5
+    torch.testing.assert_close(scores_of_class(tmp_path / "back"), scores_of_class(tmp_path / "class"))
+
+
+@pytest.mark.parametrize(("family", "scores"), [("Qwen3", None), ("Llama", 2), ("Gemma", None)])
+def test_rows_of_a_language_model_become_the_scores_of_a_class(family: str, scores: int | None, tmp_path: Path) -> None:
+    model = save_language_model(family, tmp_path / "lm")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "lm", padding_side="left")
+    found = headscope.edit(tmp_path / "lm", tmp_path / "out", as_class="auto", tokens="no,yes", scores=scores)
+    assert found.verdict is EditVerdict.PROVEN
+    encoded = tokenizer(*map(list, zip(*PAIRS, strict=True)), return_tensors="pt", padding=True)
+    with torch.no_grad():
+        logits = model(**encoded).logits[:, -1, [NO, YES]]
+    theirs = logits if scores == 2 else logits[:, 1:] - logits[:, :1]
+    torch.testing.assert_close(scores_of_class(tmp_path / "out"), theirs, atol=1e-5, rtol=1e-4)
+    assert found.labels_before == (("no", "yes") if scores == 2 else ("yes",))
+    assert any("prompt" in sentence for sentence in found.fold.to_do)
+
+
+def test_a_function_on_the_logits_of_tokens_is_refused(tmp_path: Path) -> None:
+    save_language_model("Gemma2", tmp_path / "lm")
+    found = headscope.edit(tmp_path / "lm", tmp_path / "out", as_class="auto", tokens="no,yes")
+    assert "the head has tanh" in found.proof.reason
+
+
+def test_other_changes_follow_the_fold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from headscope.copies.proving import prove_here
+    from headscope.slices.edit import checkpoint_edit
+
+    monkeypatch.setattr(checkpoint_edit, "prove_apart", prove_here)
+    model = save_language_model("Qwen3", tmp_path / "lm")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "lm", padding_side="left")
+    found = headscope.edit(
+        tmp_path / "lm", tmp_path / "out", as_class="auto", tokens="no,yes", scores=2, labels="bad,good",
+        temperature=2.0,
+    )  # fmt: skip
+    assert found.verdict is EditVerdict.PROVEN
+    assert found.fold is not None
+    assert [label.name for label in found.labels] == ["bad", "good"]
+    encoded = tokenizer(*map(list, zip(*PAIRS, strict=True)), return_tensors="pt", padding=True)
+    with torch.no_grad():
+        theirs = model(**encoded).logits[:, -1, [NO, YES]] / 2
+    torch.testing.assert_close(scores_of_class(tmp_path / "out"), theirs, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("damage", ["head", "base"])
+def test_a_result_that_differs_is_not_put_in_place(
+    damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_language_model("Qwen3", tmp_path / "lm")
+    key = "score.weight" if damage == "head" else "model.norm.weight"
+
+    def prove_damaged(task: proof.FoldTask) -> proof.FoldProof:
+        edit_tensors(Path(task.result) / "model.safetensors", lambda state: {**state, key: state[key] * 1.01})
+        return proof.prove_fold_here(task)
+
+    monkeypatch.setattr(fold, "prove_fold_apart", prove_damaged)
+    found = headscope.edit(tmp_path / "lm", tmp_path / "out", as_class="auto", tokens="no,yes")
+    assert found.verdict is EditVerdict.REFUSED
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["lm"]
+
+
+def test_the_value_head_of_trl_becomes_the_score(tmp_path: Path) -> None:
+    ppo = pytest.importorskip("trl.experimental.ppo")
+    if not hasattr(ppo, "AutoModelForCausalLMWithValueHead"):
+        pytest.skip("could not import 'trl.experimental.ppo.AutoModelForCausalLMWithValueHead'")
+    save_language_model("Qwen3", tmp_path / "plain")
+    model = ppo.AutoModelForCausalLMWithValueHead.from_pretrained(str(tmp_path / "plain"))
+    torch.nn.init.normal_(model.v_head.summary.weight, 0, 0.5)
+    torch.nn.init.zeros_(model.v_head.summary.bias)
+    model.save_pretrained(str(tmp_path / "saved"))
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(tmp_path / "plain" / name, tmp_path / "saved")
+    found = headscope.edit(tmp_path / "saved", tmp_path / "out", as_class="auto")
+    assert found.verdict is EditVerdict.PROVEN
+    stored = safetensors.torch.load_file(tmp_path / "out" / "model.safetensors")
+    assert torch.equal(stored["score.weight"], model.v_head.summary.weight.detach())
+
+
+def test_prompts_are_left_to_the_caller(tmp_path: Path) -> None:
+    write_chain(
+        tmp_path / "chain", "ModernBert", [pooling("cls"), *MODERN], prompts={"query": "query: "},
+        default_prompt_name="query",
+    )  # fmt: skip
+    found = headscope.edit(tmp_path / "chain", as_class="auto", dry_run=True)
+    assert any('"query: "' in sentence for sentence in found.fold.to_do)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"as_class": "RobertaForSequenceClassification"}, "not a class of the checkpoint's family, qwen3"),
+        ({"as_class": "auto", "scores": 2}, "counts the scores of two tokens"),
+        ({"tokens": "no,yes"}, "only in a fold"),
+        ({"as_class": "auto", "tokens": "no,yes", "in_place": True}, "another checkpoint"),
+    ],
+)
+def test_a_fold_that_cannot_be_meant_is_refused(options: dict[str, Any], said: str, tmp_path: Path) -> None:
+    save_language_model("Qwen3", tmp_path / "lm")
+    edit_json(tmp_path / "lm" / "config.json", {"architectures": ["Qwen3ForSequenceClassification"]})
+    edit_tensors(
+        tmp_path / "lm" / "model.safetensors",
+        lambda state: {**state, "score.weight": torch.ones(2, 16)},
+    )
+    where = {} if options.get("in_place") else {"output": tmp_path / "out"}
+    with pytest.raises(UsageError, match=said):
+        headscope.edit(tmp_path / "lm", **where, **options)
