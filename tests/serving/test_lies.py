@@ -75,10 +75,10 @@ def test_names_in_another_case_are_matched_and_unknown_ones_give_no_order(
     with serve("inputs", scorer(bert, as_it_is), [name.upper() for name in LABELS]) as url:
         assert main(["verify", bert, "--url", url]) == 0
     capsys.readouterr()
-    with serve("inputs", scorer(bert, as_it_is), ["rouge", "vert", "bleu"]) as url:
+    with serve("inputs", scorer(bert, as_it_is), ["schlecht", "mittel", "gut"]) as url:
         assert main(["verify", bert, "--url", url]) == 3
     shown = " ".join(capsys.readouterr().out.split())
-    assert "names the classes bleu, rouge, vert, and the checkpoint bad, fair, good" in shown
+    assert "names the classes gut, mittel, schlecht, and the checkpoint bad, fair, good" in shown
     assert "another class" not in shown and "in the order" not in shown
 
 
