@@ -72,8 +72,8 @@ another version, the answer is "not determined". If the engine is installed besi
 
 **What it doesn't look at.** Without `--run`, no engine is run or imported, and no values are compared. The layers
 below the head aren't compared either: an engine can run the right head on hidden states that differ. A run looks at
-random weights, one layer of each kind, and float32; an engine that refuses this copy may take the checkpoint, so that is
-"not determined". Quantized checkpoints, adapters, and classifiers beside a pooling of sentence-transformers are not
+random weights, one layer of each kind, and float32; an engine that refuses this copy may take the checkpoint, so that
+is "not determined". Quantized checkpoints, adapters, and classifiers beside a pooling of sentence-transformers are not
 determined. Flags of the server, tokenizers (except those that Infinity refuses) and texts that are cut aren't compared.
 
 ## Engines

@@ -19,7 +19,7 @@ COMMANDS = build_application().commands  # type: ignore[attr-defined]
 TERMINAL_ONLY = {
     "adapter", "against", "all", "author", "baseline", "cache", "clear", "code", "collection", "details", "every",
     "executor", "exit_code", "filters", "folder", "format", "json", "limit", "listed", "only_new", "output", "quiet",
-    "resume", "search", "summary", "url", "write_baseline",
+    "resume", "search", "strict", "summary", "url", "write_baseline",
 }  # fmt: skip
 """Options without one of a use case behind them."""
 WHERE = [item.flags[0] for group in (PlaceOptions, AdapterOption, ReportCacheOption) for item in typed_options(group)]

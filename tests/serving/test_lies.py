@@ -61,6 +61,17 @@ def test_small_lies_are_never_green_and_have_no_explanation(
     assert claimed.same is False and claimed.explanation is None, claimed
 
 
+def test_a_small_difference_is_said_to_be_rounding_or_other_weights(
+    bert: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = [word for text in TEXTS for word in ("--text", text)]
+    with serve("vllm", scorer(bert, other_weights), LABELS) as url:
+        assert main(["verify", bert, "--url", url, "--logits", *options]) == 3
+        shown = " ".join(capsys.readouterr().out.split())
+        assert main(["verify", bert, "--url", url, "--logits", *options, "--dtype", "float32"]) == 1
+    assert "rounding of bfloat16, or slightly different weights" in shown and "may be rounding" in shown
+
+
 def test_the_checkpoints_own_model_in_half_precision_is_equal_within_its_rounding(bert: str) -> None:
     with serve("vllm", scorer(bert, in_bfloat16), LABELS) as url:
         found = headscope.verify_served(bert, url, text=TEXTS).served
@@ -75,10 +86,10 @@ def test_names_in_another_case_are_matched_and_unknown_ones_give_no_order(
     with serve("inputs", scorer(bert, as_it_is), [name.upper() for name in LABELS]) as url:
         assert main(["verify", bert, "--url", url]) == 0
     capsys.readouterr()
-    with serve("inputs", scorer(bert, as_it_is), ["rouge", "vert", "bleu"]) as url:
+    with serve("inputs", scorer(bert, as_it_is), ["schlecht", "mittel", "gut"]) as url:
         assert main(["verify", bert, "--url", url]) == 3
     shown = " ".join(capsys.readouterr().out.split())
-    assert "names the classes bleu, rouge, vert, and the checkpoint bad, fair, good" in shown
+    assert "names the classes gut, mittel, schlecht, and the checkpoint bad, fair, good" in shown
     assert "another class" not in shown and "in the order" not in shown
 
 

@@ -12,10 +12,15 @@ import numpy as np
 from headscope.core.facts.heads.head import AS_IT_IS
 from headscope.core.facts.heads.tasks import Activation
 from headscope.errors import HeadscopeError
-from headscope.shared.serving.aligning import align_scores
 from headscope.shared.serving.answers import Answers
-from headscope.shared.serving.explaining import SCORE_FUNCTIONS, ExplainedScores, Scores, explain_scores
-from headscope.shared.serving.rounding import Precision, half_precisions, has_pattern, single_precisions
+from headscope.shared.serving.explaining import (
+    SCORE_FUNCTIONS,
+    SINGLE_PRECISION,
+    ExplainedScores,
+    Scores,
+    explain_scores,
+)
+from headscope.shared.serving.measures.aligning import align_scores
 from headscope.shared.serving.served_facts import ClassChanges, ServedExplanation, ServedScores
 
 _SPREAD = 10
@@ -25,7 +30,15 @@ _LEFT = 10
 _FEWEST_CUT, _SHORTEST_LIMIT, _MOST_LIMITS = 2, 3, 512
 """Texts that were cut: one to find the limit by, one to confirm it. The limits, in tokens, that are tried."""
 _MOST_AGAIN = 6
-"""Texts that are asked for again."""
+"""Texts that are requested again."""
+_SINGLE_FACTOR, _HALF_FACTOR = 10.0, 4.0
+"""How many times as much as the checkpoint's own model another implementation may be off by rounding: in single
+precision more, since the order of its sums may differ."""
+_UNLIKE = 0.5
+"""The largest part of a residual that may be left when the errors of the model in half precision are subtracted.
+Rounding that happens elsewhere leaves 0.6 to 1.3 of it, and so do other weights."""
+_FEWEST_WITH_PATTERN = 6
+"""Texts that residuals are compared on."""
 _Z = 1.959964
 _NOT_LOOKED_AT = (
     "texts other than these",
@@ -71,6 +84,15 @@ class ReferenceScores:
 
 
 @dataclass(frozen=True, slots=True)
+class AllowedRounding:
+    """How far scores may be off in a precision, and the scores of the checkpoint's own model in it, if computed."""
+
+    name: str
+    tolerance: float
+    scores: Scores | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class _Comparison:
     """Scores of an engine in the order of the checkpoint's classes, beside those that were expected."""
 
@@ -92,22 +114,44 @@ class _Comparison:
         """Largest difference of a score."""
         return float(np.abs(self.given - self.expected).max(initial=0.0))
 
-    def single(self) -> Iterator[Precision]:
-        """Yields what counts as equal in single precision, the finest first."""
-        return single_precisions(self.scale, self.reference.rounded, self.score, self.expected)
+    def single(self) -> Iterator[AllowedRounding]:
+        """Yields what counts as equal in single precision: a fixed part of the scores, then what the model loses."""
+        least = SINGLE_PRECISION * self.scale
+        yield AllowedRounding("float32", least)
+        double = self.in_precision("float64", _SINGLE_FACTOR)
+        if double is not None:
+            yield AllowedRounding("float32", max(least, double.tolerance))
 
-    def halves(self) -> list[Precision]:
-        """Lists the half precisions that the engine may compute in."""
-        return list(half_precisions(self.answers.dtype, self.reference.rounded, self.score, self.expected))
+    def halves(self) -> list[AllowedRounding]:
+        """Lists the half precisions that the engine may compute in: the one that was stated, otherwise both."""
+        names = [name for name in ("float16", "bfloat16") if self.answers.dtype in ("", name)]
+        return [item for name in names if (item := self.in_precision(name, _HALF_FACTOR)) is not None]
 
-    def explained(self, within: Precision) -> ExplainedScores:
+    def in_precision(self, name: str, factor: float) -> AllowedRounding | None:
+        """Measures the rounding of a precision on the checkpoint's own model; None where it can't be run in it."""
+        logits = self.reference.rounded(name)
+        if logits is None:
+            return None
+        scores = self.score(logits)
+        return AllowedRounding(name, factor * float(np.abs(scores - self.expected).max(initial=0.0)), scores)
+
+    def has_pattern_of(self, half: AllowedRounding) -> bool:
+        """True if scores are off as those of the model in half precision are, text by text."""
+        if half.scores is None or len(self.given) < _FEWEST_WITH_PATTERN:
+            return False
+        residual, left = self.given - self.expected, self.given - half.scores
+        # Other weights may shift all texts alike, as rounding does, so what differs between texts has to fit too.
+        pairs = (residual, left), (residual - residual.mean(0), left - left.mean(0))
+        return all(float(np.linalg.norm(rest)) <= _UNLIKE * float(np.linalg.norm(whole)) for whole, rest in pairs)
+
+    def explained(self, within: AllowedRounding) -> ExplainedScores:
         """Finds what explains the scores in a precision."""
         # What leaves much of the difference explains nothing: a factor and an offset fit a little of anything.
         tolerance = min(within.tolerance, self.difference / _LEFT)
         variants = {name: item.logits for name, item in self.reference.variants().items()}
         return explain_scores(variants, self.given, tolerance / self.scale)
 
-    def found(self, same: bool | None, within: Precision, reason: str = "", **more: Any) -> ServedScores:
+    def found(self, same: bool | None, within: AllowedRounding, reason: str = "", **more: Any) -> ServedScores:
         """Makes the result of the comparison."""
         longest = max(self.reference.lengths, default=0)
         longer = (f"texts longer than {longest} tokens",) if longest else ()
@@ -220,7 +264,7 @@ def _compare_in_half(one: _Comparison, ask_again: AskAgain | None) -> ServedScor
     for half in small:
         # Of an engine that headscope ran on the checkpoint, the weights are known.
         is_rounding = one.answers.is_run and half.name == one.answers.dtype
-        if is_rounding or has_pattern(one.given, one.expected, half):
+        if is_rounding or one.has_pattern_of(half):
             alike = _note_alike_variants(one.reference.variants(), one.score, one.given, half)
             return one.found(True, half, notes=(*one.notes, *alike))
     within = max((*one.single(), *halves), key=lambda item: item.tolerance)
@@ -232,7 +276,7 @@ def _compare_in_half(one: _Comparison, ask_again: AskAgain | None) -> ServedScor
     return one.found(False, within, unsteady) if unsteady else _explain_in_half(one, halves)
 
 
-def _find_unsteady(one: _Comparison, within: Precision, ask_again: AskAgain | None) -> str:
+def _find_unsteady(one: _Comparison, within: AllowedRounding, ask_again: AskAgain | None) -> str:
     """Asks for some texts again, twice, and says how the answers differ from each other; "" if they don't."""
     if ask_again is None:
         return ""
@@ -259,7 +303,7 @@ def _find_unsteady(one: _Comparison, within: Precision, ask_again: AskAgain | No
     return ""
 
 
-def _explain_in_half(one: _Comparison, halves: Sequence[Precision]) -> ServedScores:
+def _explain_in_half(one: _Comparison, halves: Sequence[AllowedRounding]) -> ServedScores:
     """Gives the result where the scores differ by more than half precision rounds."""
     variants, within = one.reference.variants(), next(iter(one.single()))
     tried = one.explained(within)
@@ -292,7 +336,7 @@ def _describe_explanation(
 
 
 def _note_alike_variants(
-    variants: Mapping[str, VariantScores], wanted: Callable[[Scores], Scores], given: Scores, within: Precision
+    variants: Mapping[str, VariantScores], wanted: Callable[[Scores], Scores], given: Scores, within: AllowedRounding
 ) -> Iterator[str]:
     """Yields a note on the other variants that are equal within half precision too."""
     fits = {name for name, item in variants.items() if np.abs(wanted(item.logits) - given).max() <= within.tolerance}

@@ -82,7 +82,7 @@ class EngineHead:
 
     @property
     def is_fault(self) -> bool:
-        """True if it can't be used in place of Transformers, whatever function is applied afterwards."""
+        """True if it can't be used instead of Transformers, whatever function is applied afterwards."""
         return self.runs is False or self.same_head is False or self.is_constant
 
     @property

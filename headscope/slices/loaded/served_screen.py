@@ -75,7 +75,9 @@ def _fact_rows(report: ServedReport) -> Iterator[tuple[str, str]]:
     yield "server" if report.url else "engine", f"{report.engine}{version}{place}"
     yield "texts", f"{served.texts}, the longest of {counted(report.longest, 'token')}"
     if served.max_difference is not None:
-        equal = f"up to {served.tolerance:.2g} counts as equal ({served.precision})"
+        is_open = served.same is None and served.precision != "float32"
+        counts = "may be rounding" if is_open else "counts as equal"
+        equal = f"up to {served.tolerance:.2g} {counts} ({served.precision})"
         yield "difference", f"at most {served.max_difference:.3g} in a score; {equal}"
     if served.explanation is not None:
         yield "explained by", _change_words(served.explanation)

@@ -309,3 +309,13 @@ def test_a_run_of_all_engines_keeps_what_was_read_of_those_that_are_not_installe
     assert found["vllm"].evidence is not EngineEvidence.RAN
     assert any(note.startswith("Not run: vllm ") and "ModuleNotFoundError" in note for note in found["vllm"].notes)
     assert found["llama-cpp"] == {item.engine: item for item in headscope.engines(bert).engines}["llama-cpp"]
+
+
+def test_an_interpreter_with_a_relative_path_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "vllm" / "bin" / "python"
+    place.parent.mkdir(parents=True)
+    place.write_text(f"#!/bin/sh\nexec {sys.executable} -c 'raise SystemExit(\"Error: it was run\")'\n")
+    place.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Unsupported, match="it was run"):
+        process.run_engine("onnx-runtime", tmp_path, tmp_path, [], "vllm/bin/python")

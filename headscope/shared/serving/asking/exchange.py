@@ -67,7 +67,7 @@ class Exchange:
 
     def __post_init__(self) -> None:
         self.ends = time.monotonic() + self.server.timeout
-        self._client = http_library().Client(follow_redirects=False, verify=self._trusted())
+        self._client = http_library().Client(follow_redirects=False, verify=self._read_certificates())
 
     def __enter__(self) -> Exchange:
         return self
@@ -76,7 +76,7 @@ class Exchange:
         with suppress(Exception):  # a request that was given up may still use it
             self._client.close()
 
-    def _trusted(self) -> ssl.SSLContext | bool:
+    def _read_certificates(self) -> ssl.SSLContext | bool:
         """Gives the certificates to trust. Raises UsageError for a file that holds none."""
         if self.server.ca is None:
             return True

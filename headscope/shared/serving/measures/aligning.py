@@ -9,8 +9,8 @@ import numpy as np
 
 from headscope.core.facts.counting import list_of
 from headscope.shared.serving.answers import Answers
-from headscope.shared.serving.class_names import match_classes
 from headscope.shared.serving.explaining import Scores
+from headscope.shared.serving.measures.class_names import match_names
 
 _MOST_NAMES = 5
 
@@ -44,18 +44,20 @@ def align_scores(
     names = sorted({name for item in items for name in item.labels})
     if not names and not is_partial:
         return AlignedScores(np.asarray([item.scores for item in items], dtype=np.float64))
-    found = match_classes(names, labels, label2id)
+    found = match_names(names, labels, label2id)
     if is_partial:
         return _align_top(answers, found, names)
     if found is None and shape[1] > 1 and not answers.is_indexed:
         rows = np.asarray([item.scores for item in items], dtype=np.float64)
-        return AlignedScores(rows, f"the engine names the classes {_names(names)}, and the checkpoint {_names(labels)}")
+        return AlignedScores(
+            rows, f"the engine names the classes {_join_names(names)}, and the checkpoint {_join_names(labels)}"
+        )
     places = {} if found is None else dict(zip(names, found, strict=True))
     rows = np.empty((len(items), shape[1]))
     for at, item in enumerate(items):
         order = [places[name] for name in item.labels] if places and item.labels else list(range(shape[1]))
         rows[at, order] = item.scores
-    note = f"the engine names the classes {_names(items[0].labels)}; they are compared by their index"
+    note = f"the engine names the classes {_join_names(items[0].labels)}; they are compared by their index"
     return AlignedScores(rows, notes=() if found is not None or shape[1] == 1 else (note,))
 
 
@@ -80,5 +82,5 @@ def _align_top(answers: Answers, found: tuple[int, ...] | None, names: Sequence[
     return AlignedScores(scores, top=tuple(places[item.labels[0]] for item in answers.items))
 
 
-def _names(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     return list_of(names, _MOST_NAMES)

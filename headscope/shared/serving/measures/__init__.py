@@ -1,0 +1,1 @@
+"""Scores of an engine beside those of the checkpoint: classes by their names, and rounding."""
