@@ -210,9 +210,9 @@ def _proof_words(report: EditReport) -> str:
             "kept rows are equal, rounded to the other number format"
             if any(item.dtype != item.dtype_after for item in report.tensors)
             else "kept rows are equal byte by byte"
-        ): proof.kept_rows_equal,
+        ): proof.kept_rows_equal if report.tensors else None,
         (
-            "all other tensors are equal byte by byte"
+            f"all {'other ' if report.tensors else ''}tensors are equal byte by byte"
             if report.labels or report.merge is None
             else "all tensors are those that PEFT merges"
         ): proof.base_unchanged,
