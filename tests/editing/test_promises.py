@@ -238,7 +238,7 @@ SENTENCES: dict[str, Callable[..., bool]] = {
     r"one with the lower number\.": equal_scores,
     r"A threshold shifts the logit: with other changes or classes, it isn't exactly where the class is "
     r"chosen\.": not_exactly_chosen,
-    r"([\w, ]+): the row is a start for training, not a trained class\.": untrained,
+    r"([\w, ]+): the row is a starting point for training, not a trained class\.": untrained,
     r"The scores are those of a regression: its results are divided too\.": regression,
 }
 

@@ -67,7 +67,7 @@ def _without_pair(bare: TensorCheck, item: LiveTensor, pairing: StoredPairing) -
         return _against_computed(bare, item, pairing)
     if pairing.manifest.sentence is not None and pairing.manifest.sentence.classifier:
         return replace(bare, reason=IN_A_PICKLE)
-    return replace(bare, status=TensorStatus.RANDOM, reason="the checkpoint holds nothing for it")
+    return replace(bare, status=TensorStatus.RANDOM, reason="not in the checkpoint")
 
 
 def read_offloaded(numbers: TensorReader) -> torch.Tensor:

@@ -205,7 +205,7 @@ def _problem_words(model: ModelFacts) -> str:
 def parameter_facts(report: Report) -> FactLines:
     """Counts the parameters, and says in which order the axes of the last matrix are stored."""
     counts = report.model.parameters
-    body = Text(f"{counts.total:,} in all: base model {counts.base:,}, head {counts.head:,}")
+    body = Text(f"{counts.total:,} in total: base model {counts.base:,}, head {counts.head:,}")
     body.append(f" ({share_of(counts.head, counts.total)})")
     if counts.other_heads:
         body.append(f", other heads {counts.other_heads:,}")
@@ -279,7 +279,7 @@ def unused_facts(report: Report) -> FactLines:
     """Lists the tensors of the checkpoint that nothing reads."""
     diff = report.weights
     if not diff.unused and report.checkpoint.tensors:
-        yield "unused", Text("no checkpoint tensor")
+        yield "unused", Text("none")
     for group in diff.unused_groups or ((UnusedGroup(diff.unused, ""),) if diff.unused else ()):
         body = label(f"{counted(len(group.keys), 'checkpoint tensor')}")
         body.append(f" of the {safe(group.description)}" if group.description else " without a place", STRONG)

@@ -102,7 +102,7 @@ def _adapter_clauses(report: Report) -> list[str]:
         clauses.append(f"PEFT cannot load the adapter, which lacks {few_keys(report.adapter.promised)}")
     if report.adapter.not_carried:
         own = report.adapter.own_model
-        clauses.append(f"the adapter is one of {own}" if own else "the adapter does not carry what is new")
+        clauses.append(f"the adapter is one of {own}" if own else "the adapter doesn't contain the new weights")
     return clauses
 
 

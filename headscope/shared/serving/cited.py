@@ -84,7 +84,9 @@ def facts_on(engine: str) -> EngineFacts:
     """Reads the facts on an engine. Raises UsageError for one that there are no facts on."""
     names = engine_names()
     if engine not in names:
-        raise UsageError(f"no such engine: {engine!r}", did_you_mean(engine, names, f"engines: {', '.join(names)}"))
+        initials = {"".join(word[0] for word in name.split("-")): name for name in names}  # TEI
+        near = did_you_mean(initials.get(engine.lower(), engine), names, f"engines: {', '.join(names)}")
+        raise UsageError(f"no such engine: {engine!r}", near)
     found = tomllib.loads((_FOLDER / f"{engine.replace('-', '_')}.toml").read_text(encoding="utf-8"))
     fields = ("engine", "title", "package", "versions", "read_at", "logits", "heads", "scores")
     return EngineFacts(

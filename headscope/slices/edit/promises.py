@@ -95,7 +95,7 @@ def _approximate_promises(change: ScoreChange) -> Iterator[str]:
     """Yields sentences on what doesn't hold exactly, or isn't known."""
     new = [label for label in change.labels if label.origin in (LabelOrigin.ZERO, LabelOrigin.MEAN, LabelOrigin.RANDOM)]
     if new:
-        yield f"{few_of(label.name for label in new)}: the row is a start for training, not a trained class."
+        yield f"{few_of(label.name for label in new)}: the row is a starting point for training, not a trained class."
     if change.function == Activation.SOFTMAX:
         yield from _promises_of_softmax(change)
     elif change.function != Activation.NONE:

@@ -114,7 +114,7 @@ def _fact_rows(report: EditReport) -> Iterator[tuple[str, str]]:
         yield "proof", _proof_words(report) if report.fold is None or report.labels else ""
     if report.left_out:
         files = list_of(report.left_out, _MOST_LEFT)
-        yield "left out", f"{files}: they stay in the source, as they may hold the old head or aren't part of a model"
+        yield "left out", f"{files}: not copied, as they may contain the old head or aren't part of a model"
     if report.backup:
         new, old = shlex.quote(report.output), shlex.quote(report.backup)
         yield "backup", f"{report.backup} is the checkpoint as it was; to go back: rm -r {new} && mv {old} {new}"
@@ -232,14 +232,14 @@ def _origin_words(item: EditedLabel, at: int, report: EditReport) -> str:
 def _proof_words(report: EditReport) -> str:
     proof = report.proof
     parts = {
-        "the loader finds what it found before": proof.loads,
+        "the same keys load as before": proof.loads,
         (
             "kept rows are equal, rounded to the other number format"
             if any(item.dtype != item.dtype_after for item in report.tensors)
             else "kept rows are equal byte by byte"
-        ): proof.kept_rows_equal,
+        ): proof.kept_rows_equal if report.tensors else None,
         (
-            "all other tensors are equal byte by byte"
+            f"all {'other ' if report.tensors else ''}tensors are equal byte by byte"
             if report.labels or report.merge is None
             else "all tensors are those that PEFT merges"
         ): proof.base_unchanged,
@@ -251,7 +251,7 @@ def _proof_words(report: EditReport) -> str:
         among = f", {counted(proof.texts, 'text')} among them" if proof.texts else ""
         where = f"{counted(proof.inputs, 'input')}{among}"
         found.append(
-            f"scores differ from the promised ones by at most {proof.max_difference:.2g} on {where} (rounding explains "
+            f"scores differ from the promised ones by at most {proof.max_difference:.2g} on {where} (rounding allows "
             f"{proof.tolerance:.2g})"
         )
     if proof.not_proven:

@@ -24,8 +24,8 @@ SAVES = "verify-save"
 _MARGIN = 12
 _MOST_NAMES, _FEW_NAMES = 6, 3
 _WORDS = {
-    Verdict.PASSED: "The loaded {} holds what the checkpoint stores",
-    Verdict.FAILED: "The loaded {} is not what the checkpoint stores",
+    Verdict.PASSED: "The loaded {} equals the checkpoint",
+    Verdict.FAILED: "The loaded {} differs from the checkpoint",
     Verdict.NOT_DETERMINED: "Not determined: some tensors could not be compared",
 }
 _WORDS_OF_SAVES = {

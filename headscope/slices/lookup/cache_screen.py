@@ -16,9 +16,9 @@ from headscope.core.words.words import bytes_of
 
 _KINDS = {
     "reports": "examined checkpoints",
-    "evidence": "what the rules read beside a report",
-    "numbers": "what was found in the values of base models",
-    "runs": "what models did when they were called",
+    "evidence": "what rules read from checkpoints",
+    "numbers": "statistics of base model weights",
+    "runs": "results of trial runs",
     "others": "entries of another version of headscope",
     "key": "signs the entries",
 }

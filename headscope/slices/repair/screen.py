@@ -99,9 +99,9 @@ def _fact_rows(report: RepairReport) -> Iterator[tuple[str, str]]:
 def _proof_lines(report: RepairReport) -> Iterator[str]:
     proof = report.proof
     if proof.loads is not None:
-        yield f"the loader finds what the repair promises: {_yes_or_no(proof.loads)}"
+        yield f"the keys load as the repair promises: {_yes_or_no(proof.loads)}"
     if proof.tensors_equal is not None:
-        read = f", {proof.read_by_libraries:,} of them as PyTorch or safetensors read the source"
+        read = f", {proof.read_by_libraries:,} of them also as PyTorch or safetensors read the source"
         yield f"{counted(proof.compared, 'tensor')} equal byte by byte{read}: {_yes_or_no(proof.tensors_equal)}"
     if proof.files_equal is not None:
         yield f"files equal byte by byte: {_yes_or_no(proof.files_equal)}"
