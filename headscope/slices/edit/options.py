@@ -14,7 +14,6 @@ FitName = Literal["temperature", "thresholds"]
 _classes = partial(Option, panel="Classes", is_main=True)
 _scores = partial(Option, panel="Scores")
 _config = partial(Option, panel="Configuration")
-_fold = partial(Option, panel="Fold")
 _result = partial(Option, panel="Output")
 
 
@@ -130,9 +129,9 @@ class FoldEdits(TypedDict, total=False):
 
     as_class: Annotated[
         str | None,
-        _fold(
-            "Fold the head into a class of Transformers that computes the same; `auto` takes that of its family.",
-            in_python="The head may be a chain of sentence-transformers, rows of a language model or a value head.",
+        _result(
+            "Class to fold the head into, or `auto`.",
+            in_python="A class of Transformers that computes the same, or `chain` for modules of sentence-transformers.",
             metavar="CLASS",
             flags="--as",
             is_main=True,
@@ -140,10 +139,10 @@ class FoldEdits(TypedDict, total=False):
     ]
     tokens: Annotated[
         str | Iterable[str] | None,
-        _fold("Tokens of a language model whose logits are the scores, such as `no,yes`.", metavar="NO,YES"),
+        _result("Tokens of a language model whose logits are the scores, such as `no,yes`.", metavar="NO,YES"),
     ]
     scores: Annotated[
-        int | None, _fold("Scores of two tokens: 1 is yes minus no, 2 is one for each (default: 1).", metavar="N")
+        int | None, _result("Scores of two tokens: 1 is yes minus no, 2 is one for each (default: 1).", metavar="N")
     ]
 
 

@@ -213,14 +213,15 @@ def _fill_linear(
             f"the head has {text} with {weight.shape[1]} -> {weight.shape[0]} features where {layer.text} of {name} "
             f"has {shape[1]} -> {shape[0]}"
         )
-    sources = tuple(dict.fromkeys(source for piece in pieces for source in piece.sources))
-    is_one = len(pieces) == 1
-    weights = tuple(item for item in sources if not (is_one and item.endswith("bias")))
-    yield FilledParameter(layer.weight, weight, weights, is_copied=is_one)
+    maps = [piece for piece in pieces if piece.weight is not None]
+    weights = tuple(name for piece in maps for name in piece.sources[:1])
+    is_copied = len(maps) == 1 and maps[0].weight is not None and maps[0].weight.dim() == 2
+    yield FilledParameter(layer.weight, weight, weights, is_copied)
     if layer.bias:
-        has_bias = is_one and pieces[0].bias is not None
-        named = tuple(item for item in sources if item.endswith("bias")) if is_one else sources
-        yield FilledParameter(layer.bias, bias, named if bool(bias.any()) else (), is_copied=has_bias)
+        at = next((at for at, piece in enumerate(pieces) if piece.bias is not None), len(pieces))
+        biases = tuple(name for piece in pieces[at : at + 1] for name in piece.sources[-1:])
+        later = tuple(name for piece in pieces[at + 1 :] for name in piece.sources)
+        yield FilledParameter(layer.bias, bias, (*biases, *later), is_copied=len(biases) == 1 and not pieces[at + 1 :])
     elif bool(bias.any()):
         text = next(piece.text for piece in pieces if piece.bias is not None)
         raise DoesNotFold(f"the bias of {text} has no place: {layer.text} of {name} has no bias")

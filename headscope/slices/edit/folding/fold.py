@@ -85,7 +85,7 @@ def fold_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
             return edit_folder(
                 plain, output, wish, tell, EditOrigin(named, sources=(folder,), left_out=left, fold=fold)
             )
-        report = replace(report, fold=fold, left_out=left, proof=_proof_of(fold))
+        report = replace(_promise_scores(report, fold, source), left_out=left)
         add_card(place, report)
         add_record(place, report)
         put_in_place(place, output, None, (folder,))
@@ -151,9 +151,14 @@ def _library_settings(checkpoint: Checkpoint) -> Mapping[str, Any]:
 
 
 def _fold_report(fold: HeadFold, source: FoldSource, target: FoldTarget) -> EditReport:
+    return EditReport(tool_version(), "", "", target.name, source.labels, EditProof(), fold=fold)
+
+
+def _promise_scores(report: EditReport, fold: HeadFold, source: FoldSource) -> EditReport:
+    """Adds the proof to the report, and what holds of the scores."""
     probability = f" Their sigmoid is the probability of {source.labels[0]}." if source.is_difference else ""
-    exact = f"The scores of {target.name} are those of {fold.class_before}, up to rounding.{probability}"
-    return EditReport(tool_version(), "", "", target.name, source.labels, EditProof(), exact=(exact,), fold=fold)
+    exact = f"The scores of {report.model_class} are those of {fold.class_before}, up to rounding.{probability}"
+    return replace(report, fold=fold, proof=_proof_of(fold), exact=(exact,))
 
 
 def _proof_of(fold: HeadFold) -> EditProof:

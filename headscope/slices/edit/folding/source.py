@@ -78,9 +78,9 @@ def _read_head(checkpoint: Checkpoint, cls: Any, config: Any) -> LayeredHead:
     except DoesNotFold:
         raise
     except Unsupported as err:
-        pooling = checkpoint.manifest.sentence.pooling if checkpoint.manifest.sentence is not None else ()
-        where = f"; it has Pooling {', '.join(pooling)}" if pooling and checkpoint.choice.chain is not None else ""
-        raise DoesNotFold(f"{err.message}{where}") from err
+        chain = checkpoint.choice.chain
+        which = f"Pooling {', '.join(chain.pooling)}: " if chain is not None and chain.pooling else ""
+        raise DoesNotFold(f"{which}{err.message}") from err
 
 
 def _source_of_tokens(checkpoint: Checkpoint, scores: int | None) -> FoldSource:
