@@ -131,7 +131,7 @@ class FoldEdits(TypedDict, total=False):
         str | None,
         _result(
             "Class to fold the head into, or `auto`.",
-            in_python="A class of Transformers that computes the same, or `chain` for modules of sentence-transformers.",
+            in_python="Of Transformers, with the same arithmetic; `chain` makes modules of sentence-transformers.",
             metavar="CLASS",
             flags="--as",
             is_main=True,
