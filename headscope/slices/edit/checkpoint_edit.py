@@ -196,8 +196,8 @@ def add_record(folder: Path, report: EditReport, head: Sequence[str] = ()) -> No
     files, manifest = open_sidecar(place), read_manifest(place)
     assert files is not None  # it is a folder
     saved = report.merge.saved if report.merge is not None else ()
-    folded = report.fold.parameters if report.fold is not None else ()
-    keys = (*([item.name for item in (*report.tensors, *folded)] or head), *saved)
+    folded = [item.name for item in report.fold.parameters] if report.fold is not None else []
+    keys = (*([*(item.name for item in report.tensors), *folded] or head), *saved)
     record = report.to_dict() | {"digests": digests_of(files, manifest, keys)}
     write_small_file(folder / EDIT_RECORD, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
 
