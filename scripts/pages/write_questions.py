@@ -42,7 +42,13 @@ def _settle_surroundings(empty: str) -> None:
     """The documented width, no color, no network, and an empty cache: the bundled snapshots answer."""
     for name in _COLORS:
         os.environ.pop(name, None)
-    os.environ |= {"COLUMNS": str(WIDTH), "NO_COLOR": "1", "TERM": "dumb", "HF_HUB_OFFLINE": "1"}
+    os.environ |= {
+        "COLUMNS": str(WIDTH),
+        "NO_COLOR": "1",
+        "TERM": "dumb",
+        "HEADSCOPE_NO_PROGRESS": "1",
+        "HF_HUB_OFFLINE": "1",
+    }
     os.environ |= {"HF_HOME": empty, "HF_HUB_CACHE": empty}
 
 
