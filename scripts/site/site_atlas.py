@@ -12,11 +12,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from scripts.pages.atlas_page import atlas_page, by_use, plain
-from scripts.site.entry_picture import entry_picture
-from scripts.pages.write_atlas import Atlas, read_atlas
-from scripts.pages.write_changes import differences, kept_versions
-
 from headscope.core.facts.counting import counted
 from headscope.core.facts.heads.atlas import AtlasHead, AtlasParameter, HeadEntry
 from headscope.core.facts.heads.tasks import TEXT_TASKS
@@ -26,6 +21,10 @@ from headscope.shared.report.head.stages import operation_of, source_of
 from headscope.slices.atlas.screen import operations_of
 from headscope.slices.diagram.layout import NARROW
 from headscope.slices.diagram.svg import svg_text
+from scripts.pages.atlas_page import atlas_page, by_use, plain
+from scripts.pages.write_atlas import Atlas, read_atlas
+from scripts.pages.write_changes import differences, kept_versions
+from scripts.site.entry_picture import entry_picture
 
 FOLDER = "atlas"
 

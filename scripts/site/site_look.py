@@ -29,8 +29,6 @@ from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
 
-from scripts.pages.shipped_sizes import SIZES
-from scripts.shipped.template_fitting import Unfit, changes_between, fitted
 from transformers import AutoConfig
 
 from headscope.checks.findings import findings_of, likely_profile
@@ -69,6 +67,8 @@ from headscope.shared.report.verdict import tell_verdict
 from headscope.slices.diagram.layout import NARROW, WIDTH
 from headscope.slices.diagram.picture import Picture, picture_of
 from headscope.slices.diagram.svg import color_variables, drawing_rules, svg_text
+from scripts.pages.shipped_sizes import SIZES
+from scripts.shipped.template_fitting import Unfit, changes_between, fitted
 
 ROOT = Path(__file__).resolve().parents[2]
 IS_SAMPLE = bool(os.environ.get("HEADSCOPE_LOOK_SAMPLE"))

@@ -18,11 +18,10 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from scripts.site.site_finish import in_theme, narrow_name
-
 from headscope.slices.diagram.layout import NARROW
 from headscope.slices.diagram.picture import picture_of
 from headscope.slices.diagram.svg import svg_text
+from scripts.site.site_finish import in_theme, narrow_name
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 FOLDER = DOCS / "images"
