@@ -30,7 +30,7 @@ def test_inspect_prints_the_screen(fake: FakeApi, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("words", "left_out", "listed"),
     [
-        ("inspect roberta --details", "classifier.dense.bias", ["classifier.dense.bias", "124,647,939 in all"]),
+        ("inspect roberta --details", "classifier.dense.bias", ["classifier.dense.bias", "124,647,939 in total"]),
         ("diff-weights bert --all", "query.weight", ["bert.encoder.layer.{0...11}.attention.self.query.weight"]),
     ],
 )

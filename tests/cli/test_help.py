@@ -17,7 +17,7 @@ COMMANDS = build_application().commands  # type: ignore[attr-defined]
 
 
 TERMINAL_ONLY = {
-    "adapter", "against", "all", "author", "baseline", "cache", "clear", "code", "collection", "details", "every",
+    "adapter", "against", "all", "author", "baseline", "cache", "clear", "collection", "details", "every",
     "executor", "exit_code", "filters", "folder", "format", "json", "limit", "listed", "only_new", "output", "quiet",
     "resume", "search", "strict", "summary", "url", "write_baseline",
 }  # fmt: skip

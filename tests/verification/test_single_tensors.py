@@ -135,7 +135,7 @@ def test_one_tensor_against_the_one_that_is_stored(case: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("stored", "is_buffer", "status", "reason"),
-    [({}, False, TensorStatus.RANDOM, "holds nothing"), ({}, True, UNKNOWN, "buffer"),
+    [({}, False, TensorStatus.RANDOM, "not in the checkpoint"), ({}, True, UNKNOWN, "buffer"),
      ({"w": ROW.to(torch.float8_e4m3fn), "w_scale": ROW}, False, UNKNOWN, "float8_e4m3fn"),
      ({"w": ROW.to(torch.int8), "w_scale": ROW}, False, UNKNOWN, "int8")],
 )  # fmt: skip

@@ -118,7 +118,7 @@ def formula_facts(report: Report) -> FactLines:
     if report.head is None:
         return
     if report.head.formula:
-        yield "formula", label(report.head.formula.replace("logits", result_of(report.model), 1))
+        yield "formula", label(report.head.formula)
     rows = report.head.token_rows
     if rows is not None:
         yield "scores", label(_scores_of_tokens(report, report.head, rows))

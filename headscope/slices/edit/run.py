@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from headscope.checks.labeled_data import DataRequest
 from headscope.copies.facts import HEAD_DTYPES, PROBLEM_TYPES, EditReport, FitKind
 from headscope.core.source.request import Progress, is_in_memory
-from headscope.errors import UsageError
+from headscope.errors import ExitCode, Unsupported, UsageError
 from headscope.shell.options.calls import use_case
 from headscope.shell.options.checkpoint import ClassOptions
 from headscope.shell.shown import Shown, fields_of
@@ -67,9 +67,7 @@ def edit(
     """
     from headscope.slices.edit.adapter_head import write_adapter_head
     from headscope.slices.edit.checkpoint_edit import edit_checkpoint
-    from headscope.slices.edit.classes.class_names import ContradictoryNames, refused_report
-    from headscope.slices.edit.folding.arithmetic import DoesNotFold
-    from headscope.slices.edit.folding.fold import fold_checkpoint
+    from headscope.slices.edit.classes.class_names import refused_report
     from headscope.slices.edit.wish import EditWish
 
     if is_in_memory(reference):
@@ -109,10 +107,15 @@ def edit(
     try:
         if head is not None and folder is not None:
             return Edited(**fields_of(write_adapter_head(request, folder, head, tell, dry_run=wish.dry_run)))
-        change = fold_checkpoint if wish.as_class else edit_checkpoint
+        if wish.as_class:
+            from headscope.slices.edit.folding.fold import fold_checkpoint  # imports PyTorch, which names don't need
+
+            return Edited(**fields_of(fold_checkpoint(request, folder, wish, tell)))
         # Rows are read and computed with a model that is built; names need only what is known of its structure.
-        return Edited(**fields_of(change(replace(request, cache=wish.only_renames), folder, wish, tell)))
-    except (ContradictoryNames, DoesNotFold) as err:
+        return Edited(**fields_of(edit_checkpoint(replace(request, cache=wish.only_renames), folder, wish, tell)))
+    except Unsupported as err:
+        if err.exit_code is not ExitCode.FINDINGS:  # a refusal is a result; what can't be found out is an error
+            raise
         return Edited(**fields_of(refused_report(reference, output, wish, err)))
 
 

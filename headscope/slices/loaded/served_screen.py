@@ -1,6 +1,5 @@
 """Screen of `verify --url`: if the server gives the checkpoint's scores, what it computes, class changes."""
 
-import functools
 from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
@@ -42,8 +41,7 @@ def _computed_formula(item: ServedExplanation, *, has_own_formula: bool) -> str:
     if item.scale != 1:
         inner = f"{item.scale:.4g} * {f'({inner})' if item.is_sum else inner}"
     inner = inner if not item.offset else f"{inner}{_offset_term(item)}"
-    names = () if item.activation == Activation.NONE else item.activation.split(" of ")
-    whole = functools.reduce(lambda text, name: f"{name}({text})", names, inner)
+    whole = inner if item.activation == Activation.NONE else f"{item.activation}({inner})"
     variant = item.variant if has_own_formula and item.variant != AS_IT_IS else ""
     return ", ".join(part for part in (whole, variant, _order_words(item)) if part)
 

@@ -116,6 +116,6 @@ def _shapes(trace: HeadTrace, probe: ProbeBatch) -> tuple[tuple[int, ...], tuple
 
 
 def test_enough_classes_were_compared(request: pytest.FixtureRequest) -> None:
-    if request.session.testscollected < len(CLASSES):
-        pytest.skip("only a part of the classes was asked for")
-    assert len(_agreed) >= FLOOR, f"{len(_agreed)} classes"
+    """Of a sample, no more differ than of all classes may."""
+    asked = sum(item.path == Path(__file__) for item in request.session.items) - 1
+    assert len(_agreed) >= asked - (len(CLASSES) - FLOOR), f"{len(_agreed)} of {asked} classes"

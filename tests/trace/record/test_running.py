@@ -320,7 +320,7 @@ def test_there_is_one_way_to_run_a_forward() -> None:
     ).stdout.splitlines()  # fmt: skip
     calls = {Path(line.partition(":")[0]).name for line in found if not re.search(r"def \w+\(", line)}
     records, predicts = {"execution.py"}, {"inference.py"}
-    proves = {"head_proof.py", "adapter_head.py"}  # in a process of its own, what a user will run
+    proves = {"head_proof.py", "adapter_head.py", "proof.py"}  # in a process of its own, what a user will run
     tries = {"observing.py"}  # a model as its user calls it
     assert calls == records | predicts | proves | tries, found
 

@@ -186,7 +186,7 @@ def _run_padded(model: nn.Module, probe: ProbeBatch, output: str | None, failure
     execution = _try_forward(model, _with_padding(probe, token), output, token)
     if not isinstance(execution, Execution):
         return None
-    setting = f"this run used pad_token_id={token}, which headscope set"
+    setting = f"what is shown was seen with pad_token_id={token}, which headscope set for its own run"
     return replace(execution, notes=(f"{_NO_PAD_TOKEN} ({failure}); {setting}",), fails_without_pad=failure)
 
 
@@ -201,7 +201,7 @@ def _run_unpadded(model: nn.Module, probe: ProbeBatch, output: str | None, failu
     if not isinstance(execution, Execution):
         return None
     note = f"padding is the end-of-text token {pad}, and a batch of texts of several lengths fails ({failure}); "
-    return replace(execution, notes=(f"{note}this run had no padding",))
+    return replace(execution, notes=(f"{note}what is shown was seen without padding",))
 
 
 def lacks_pad_token(model: nn.Module) -> bool:
