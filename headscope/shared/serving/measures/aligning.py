@@ -37,7 +37,7 @@ def align_scores(
     Scores without names are in the order of the model, and so are those of an engine that said its order.
     """
     items = answers.items
-    is_partial = any(item.is_partial for item in items)
+    is_partial = shape[1] > 1 and any(item.is_partial for item in items)
     misfit = _find_misfit(answers, shape, is_partial=is_partial)
     if misfit:
         return AlignedScores(None, misfit)
