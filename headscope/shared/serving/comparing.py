@@ -125,8 +125,8 @@ class _Comparison:
         least = SINGLE_PRECISION * self.scale
         yield AllowedRounding("float32", least)
         double = self.in_precision("float64", _SINGLE_FACTOR)
-        if double is not None:
-            yield AllowedRounding("float32", max(least, double.tolerance))
+        if double is not None and double.tolerance > least:
+            yield replace(double, name="float32")
 
     def halves(self) -> list[AllowedRounding]:
         """Lists the half precisions that the engine may compute in: the one that was stated, otherwise both."""
