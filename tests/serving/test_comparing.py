@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -328,7 +329,7 @@ def test_no_explanation_in_half_precision_is_wrong() -> None:
     assert named == right > 120
 
 
-def _scored(logits: Scores, given: Scores, function: str = "softmax", **more: object) -> ServedScores:
+def _scored(logits: Scores, given: Scores, function: str = "softmax", **more: Any) -> ServedScores:
     labels = [f"class {at}" for at in range(logits.shape[1])]
     reference = ReferenceScores(logits, labels, function, lambda name: None, lambda: {AS_IT_IS: VariantScores(logits)})
     return compare_scores(reference, replace(answered(given, ()), **more))
