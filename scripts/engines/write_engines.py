@@ -35,7 +35,7 @@ line that this was read in. `--engine vllm` shows one engine, `--engine vllm@0.3
 `llamacpp`, `onnx` and `pipeline` are names too. MODEL may be a class of Transformers, in its default configuration.
 
 The function that the others are compared with is that of the checkpoint's own library: CrossEncoder's for a checkpoint
-that it saved, otherwise the pipeline's.
+that it saved, otherwise the pipeline's. The exit code for all engines leaves this library out.
 
 | exit code | one engine (`--engine`) | all engines |
 |---|---|---|

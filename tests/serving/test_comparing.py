@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from headscope.core.facts.heads.head import AS_IT_IS
 from headscope.shared.serving.answers import Answer, Answers
 from headscope.shared.serving.comparing import ReferenceScores, VariantScores, compare_scores, interval_of
 from headscope.shared.serving.explaining import SCORE_FUNCTIONS, Scores
+from headscope.shared.serving.measures.class_names import match_names
 from headscope.shared.serving.served_facts import ServedScores
 
 LABELS = ("no", "maybe", "yes")
@@ -325,3 +327,92 @@ def test_no_explanation_in_half_precision_is_wrong() -> None:
             named += 1
             right += (found.explanation.variant, found.explanation.activation) == (variant, function)
     assert named == right > 120
+
+
+def _scored(logits: Scores, given: Scores, function: str = "softmax", **more: Any) -> ServedScores:
+    labels = [f"class {at}" for at in range(logits.shape[1])]
+    reference = ReferenceScores(logits, labels, function, lambda name: None, lambda: {AS_IT_IS: VariantScores(logits)})
+    return compare_scores(reference, replace(answered(given, ()), **more))
+
+
+@pytest.mark.parametrize("classes", [1, 2])
+def test_scores_at_the_ends_of_a_function_do_not_show_that_logits_are_equal(classes: int) -> None:
+    function = "softmax" if classes > 1 else "sigmoid"
+    forward = {item.name: item.forward for item in SCORE_FUNCTIONS}[function]
+    logits = np.where(OWN[:, :classes] > 0, 30.0, -30.0)
+    logits[0] = 0.4
+    found = _scored(logits, forward(2 * logits - logits[0] * (np.arange(40) == 0)[:, None]), function)
+    assert found.same is None and "close to 0 or 1" in found.reason and "--logits" in found.reason
+    assert _scored(logits, logits, function, is_raw=True).same is True
+
+
+def test_a_few_texts_that_are_off_alike_by_chance_are_not_rounding() -> None:
+    noise = np.random.default_rng(4).normal(size=OWN.shape) * 1e-6
+    half, given = OWN + noise, OWN - noise
+    half[7] += 2e-3
+    given[7] += [2.2e-3, 1.9e-3, 1.8e-3]
+    half[8] -= 2e-3
+    given[8] -= [2.2e-3, 1.9e-3, 1.8e-3]
+    found = compared(answered(given, is_raw=True), half=half)
+    assert found.same is None
+
+
+def test_an_engine_that_was_run_is_not_equal_where_scores_hardly_differ() -> None:
+    logits, noise = OWN[:1] + OWN * 1e-3, np.random.default_rng(4).normal(size=OWN.shape) * 1e-3
+    half = {"float16": logits + noise}
+    variants = {AS_IT_IS: VariantScores(logits)}
+    reference = ReferenceScores(logits, LABELS, "none", half.get, lambda: variants)
+    found = compare_scores(reference, replace(answered(logits + noise[::-1]), dtype="float16", is_run=True))
+    assert found.same is None and "hardly differ" in found.reason
+
+
+def test_texts_that_were_alone_in_their_requests_are_not_said_to_have_been_with_others() -> None:
+    variants = {AS_IT_IS: VariantScores(OWN)}
+    reference = ReferenceScores(OWN, LABELS, "softmax", lambda name: None, lambda: variants)
+    right, first = softmax(OWN), answered(softmax(OWN)[::-1])
+    alone = replace(first, items=tuple(replace(item, is_alone=True) for item in first.items))
+    found = compare_scores(reference, alone, _asked_again(right, right))
+    assert found.same is False and "from one request to the next" in found.reason
+
+
+def test_servers_that_take_turns_are_not_taken_for_ones_that_are_wrong_in_batches() -> None:
+    variants = {AS_IT_IS: VariantScores(OWN)}
+    reference = ReferenceScores(OWN, LABELS, "softmax", lambda name: None, lambda: variants)
+    count = iter(range(100))
+    servers = softmax(OWN), softmax(OTHER)
+
+    def again(places: Sequence[int]) -> Answers:
+        return answered(np.stack([servers[next(count) % 2][place] for place in places]))
+
+    found = compare_scores(reference, answered(np.where(np.arange(40)[:, None] < 16, *servers)), again)
+    assert found.same is False and "from one request to the next" in found.reason
+
+
+def test_answers_of_another_form_are_not_compared_with_the_first() -> None:
+    variants = {AS_IT_IS: VariantScores(OWN)}
+    reference = ReferenceScores(OWN, LABELS, "softmax", lambda name: None, lambda: variants)
+
+    def top(places: Sequence[int]) -> Answers:
+        rows = [Answer((float(softmax(OWN)[at].max()),), (LABELS[OWN[at].argmax()],), True) for at in places]
+        return Answers("engine", "1", "protocol", False, tuple(rows))
+
+    found = compare_scores(reference, answered(softmax(OWN)[::-1]), top)
+    assert found.same is False and "another form" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("names", "labels"),
+    [
+        (("1", "2"), ("negative", "neutral", "positive")),
+        (("LABEL_1", "LABEL_2"), ("negative", "neutral", "positive")),
+        (("-1", "0"), ("negative", "neutral")),
+    ],
+)
+def test_numbers_that_may_be_counted_otherwise_are_no_index(names: Sequence[str], labels: Sequence[str]) -> None:
+    assert match_names(names, labels, {}) is None
+
+
+def test_one_score_is_all_that_a_model_of_one_class_has() -> None:
+    items = tuple(Answer((float(row[0]),), ("LABEL_0",), True) for row in OWN)
+    found = _scored(OWN[:, :1], OWN[:, :1], "sigmoid", items=items, is_raw=True)
+    assert found.same is True

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,35 @@ def test_a_class_is_answered_in_its_default_configuration(
     shown = capsys.readouterr().out
     assert "default configuration" in " ".join(shown.split()) and max(map(len, shown.splitlines())) <= 80
     assert headscope.engines(CLASS, engine="llamacpp", offline=True).engines[0].same_head is False
+
+
+def test_a_library_that_is_compared_with_itself_does_not_make_the_list_the_same(folder: Path) -> None:
+    found = headscope.engines(folder, offline=True)
+    assert [item.engine for item in found.engines if item.is_reference] == ["transformers-pipeline"]
+    kept = tuple(item for item in found.engines if item.is_reference or item.engine == "llama-cpp")
+    assert replace(found, engines=kept).verdict is EngineVerdict.DIFFERENT
+    assert replace(found, engines=kept[-1:]).verdict is EngineVerdict.NOT_DETERMINED
+
+
+def test_a_tokenizer_that_is_not_known_may_be_one_that_infinity_refuses(folder: Path, tmp_path: Path) -> None:
+    headscope.snapshot(folder, tmp_path / "snapshot.json")
+    [item] = headscope.engines(tmp_path / "snapshot.json", engine="infinity", offline=True).engines
+    assert (item.verdict, item.reason) == (OPEN, "the class of the tokenizer is not known")
+
+
+def test_a_library_that_could_not_be_read_leaves_the_reference_open(folder: Path) -> None:
+    (folder / "modules.json").write_text("[]")
+    found = headscope.engines(folder, engine="pipeline", offline=True)
+    assert (found.activation, found.engines[0].verdict) == ("not determined", OPEN)
+
+
+@pytest.mark.parametrize(
+    ("modules", "activation"), [("Transformer, Pooling", "none"), ("Transformer, Pooling, Normalize", "other")]
+)
+def test_what_vllm_applies_behind_a_pooling_depends_on_the_other_modules(modules: str, activation: str) -> None:
+    files = frozenset({"modules.json", "1_Pooling/config.json"})
+    row, _ = first_that_fits(facts_on("vllm").scores, Served(CLASS, KNOWN, 3, files, modules=modules))
+    assert row is not None and row["activation"] == activation
 
 
 GATES = [

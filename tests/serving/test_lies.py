@@ -12,6 +12,7 @@ from serving.test_verify_served import LABELS, REVERSED, TEXTS, as_it_is, saved,
 from transformers import AutoTokenizer
 
 import headscope
+from headscope.errors import UsageError
 from headscope.shell.app import main
 
 
@@ -159,3 +160,20 @@ def test_the_top_class_alone_is_said_to_be_that(bert: str, monkeypatch: pytest.M
         found = headscope.verify_served(bert, url, text=TEXTS).served
     assert found.same is None and "only the class with the highest score" in found.reason
     assert found.class_changes is not None and found.class_changes.share == 0
+
+
+def test_no_limit_is_tried_beyond_the_models_own(bert: str) -> None:
+    tokenizer, right = AutoTokenizer.from_pretrained(bert), scorer(bert, as_it_is)
+    long = [" ".join(f"w{(5 * at + word) % 94}" for word in range(90 + at)) for at in range(4)]
+
+    def cut(text: tuple[str, ...]) -> Sequence[float]:
+        return right((tokenizer.decode(tokenizer(text[0], truncation=True, max_length=19)["input_ids"][1:-1]),))
+
+    with serve("vllm", cut, LABELS) as url:
+        found = headscope.verify_served(bert, url, text=[*TEXTS, *long]).served
+    assert found.explanation is not None and found.explanation.variant == "texts cut to 19 tokens"
+
+
+def test_the_precision_of_an_engine_that_is_run_cannot_be_stated(bert: str) -> None:
+    with pytest.raises(UsageError, match="requests float32"):
+        headscope.verify_served(bert, engine="vllm", dtype="bfloat16")

@@ -12,12 +12,14 @@ TextOrPair = tuple[str, ...]
 class Answer:
     """Scores of one text. `labels` names them in the same order, () where the engine gave no names.
 
-    `is_partial` says that the engine gave the scores of some classes alone, such as the most likely.
+    `is_partial` says that the engine gave the scores of some classes alone, such as the most likely; `is_alone` that
+    no other text was in the request.
     """
 
     scores: tuple[float, ...]
     labels: tuple[str, ...] = ()
     is_partial: bool = False
+    is_alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)

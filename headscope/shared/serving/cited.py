@@ -31,7 +31,8 @@ class Served:
     `files` are those beside the weights, None where they could not be read. `score_module` is the class of PyTorch that
     a CrossEncoder's own settings put on its scores, "" for none. `is_chain`: the head is a chain of
     sentence-transformers' modules. `modules` are the class names of those that are listed, joined by commas, `library`
-    is the class that saved them, `tokenizer` the class of the tokenizer; "" if not known.
+    is the class that saved them; "" if not known. `tokenizer` is the class of the tokenizer, "" if its settings name
+    none, None where they could not be read.
     """
 
     architecture: str
@@ -42,7 +43,7 @@ class Served:
     is_chain: bool = False
     modules: str = ""
     library: str = ""
-    tokenizer: str = ""
+    tokenizer: str | None = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +85,7 @@ def facts_on(engine: str) -> EngineFacts:
     """Reads the facts on an engine. Raises UsageError for one that there are no facts on."""
     names = engine_names()
     if engine not in names:
-        initials = {"".join(word[0] for word in name.split("-")): name for name in names}  # TEI
-        near = did_you_mean(initials.get(engine.lower(), engine), names, f"engines: {', '.join(names)}")
+        near = did_you_mean(engine, names, f"engines: {', '.join(names)}")
         raise UsageError(f"no such engine: {engine!r}", near)
     found = tomllib.loads((_FOLDER / f"{engine.replace('-', '_')}.toml").read_text(encoding="utf-8"))
     fields = ("engine", "title", "package", "versions", "read_at", "logits", "heads", "scores")
@@ -149,6 +149,7 @@ def first_that_fits(rows: Sequence[Mapping[str, Any]], served: Served) -> tuple[
 _NOT_KNOWN = {
     _FILES: "the files of sentence-transformers beside the weights could not be read",
     _COUNT: "the number of labels is not known",
+    _TOKENIZER: "the class of the tokenizer is not known",
 }
 
 
@@ -156,7 +157,7 @@ def _condition_holds(name: str, condition: Mapping[str, Any], served: Served) ->
     """True if a condition of a row holds; None where that is not known."""
     if name == _FILES:
         return None if served.files is None else served.files.issuperset(condition["has"])
-    if name == _COUNT and served.num_labels is None:
+    if (name == _COUNT and served.num_labels is None) or (name == _TOKENIZER and served.tokenizer is None):
         return None
     own: dict[str, Any] = {
         _COUNT: served.num_labels, _SCORE_MODULE: served.score_module or None, CHAIN: served.is_chain or None,

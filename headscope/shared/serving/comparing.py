@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -37,8 +37,9 @@ precision more, since the order of its sums may differ."""
 _UNLIKE = 0.5
 """The largest part of a residual that may be left when the errors of the model in half precision are subtracted.
 Rounding that happens elsewhere leaves 0.6 to 1.3 of it, and so do other weights."""
-_FEWEST_WITH_PATTERN = 6
-"""Texts that residuals are compared on."""
+_FEWEST_WITH_PATTERN, _LEAST_SHARED = 6, 3
+"""Texts that residuals are compared on, and among how many the squares of a residual have to be shared (Kish's
+effective size; 3 is that of 7 texts alike). Residuals of one or two texts fit each other by chance in 1 of 30 cases."""
 _Z = 1.959964
 _NOT_LOOKED_AT = (
     "texts other than these",
@@ -104,6 +105,11 @@ class _Comparison:
     notes: tuple[str, ...]
 
     @property
+    def function(self) -> str:
+        """What the checkpoint's logits are compared under."""
+        return Activation.NONE.value if self.answers.is_raw else self.reference.activation
+
+    @property
     def scale(self) -> float:
         """Largest expected score."""
         # A floor, so that scores of about zero don't make the tolerance zero.
@@ -119,8 +125,8 @@ class _Comparison:
         least = SINGLE_PRECISION * self.scale
         yield AllowedRounding("float32", least)
         double = self.in_precision("float64", _SINGLE_FACTOR)
-        if double is not None:
-            yield AllowedRounding("float32", max(least, double.tolerance))
+        if double is not None and double.tolerance > least:
+            yield replace(double, name="float32")
 
     def halves(self) -> list[AllowedRounding]:
         """Lists the half precisions that the engine may compute in: the one that was stated, otherwise both."""
@@ -140,6 +146,9 @@ class _Comparison:
         if half.scores is None or len(self.given) < _FEWEST_WITH_PATTERN:
             return False
         residual, left = self.given - self.expected, self.given - half.scores
+        weights = np.square(residual).sum(1)
+        if weights.sum() ** 2 < _LEAST_SHARED * np.square(weights).sum():
+            return False
         # Other weights may shift all texts alike, as rounding does, so what differs between texts has to fit too.
         pairs = (residual, left), (residual - residual.mean(0), left - left.mean(0))
         return all(float(np.linalg.norm(rest)) <= _UNLIKE * float(np.linalg.norm(whole)) for whole, rest in pairs)
@@ -150,6 +159,20 @@ class _Comparison:
         tolerance = min(within.tolerance, self.difference / _LEFT)
         variants = {name: item.logits for name, item in self.reference.variants().items()}
         return explain_scores(variants, self.given, tolerance / self.scale)
+
+    def equal(self, within: AllowedRounding, notes: Iterable[str] = ()) -> ServedScores:
+        """Makes the result for scores that are equal, which is not determined where unequal heads give them too."""
+        margin, rows = _SPREAD * within.tolerance, self.expected
+        if self.function != Activation.NONE:
+            # At the ends of a function's range, which are integers, twice the logits give the same scores.
+            rows = rows[(np.abs(rows - np.rint(rows)) > margin).any(1)]
+        # Scores that hardly vary agree with any function that gives about their mean.
+        if not len(rows) or (np.ptp(rows, axis=0) < margin).all():
+            reason = "the scores of the texts hardly differ, so equal ones show nothing"
+            if len(rows) < len(self.expected):
+                reason = "nearly all scores are close to 0 or 1, as with other logits: compare logits (--logits)"
+            return _undetermined_scores(reason, len(self.expected), self.answers)
+        return self.found(True, within, notes=(*self.notes, *notes))
 
     def found(self, same: bool | None, within: AllowedRounding, reason: str = "", **more: Any) -> ServedScores:
         """Makes the result of the comparison."""
@@ -218,11 +241,7 @@ def _compare_in_single(one: _Comparison) -> ServedScores | None:
     """Gives the result if the scores are equal or explained in single precision; otherwise None."""
     for within in one.single():
         if one.difference <= within.tolerance:
-            # Scores that hardly vary agree with any function that gives about their mean.
-            if (np.ptp(one.expected, axis=0) < _SPREAD * within.tolerance).all():
-                reason = "the scores of the texts hardly differ, so equal ones show nothing"
-                return _undetermined_scores(reason, len(one.expected), one.answers)
-            return one.found(True, within)
+            return one.equal(within)
         variants = one.reference.variants()
         tried = one.explained(within)
         if tried.fitting:
@@ -230,10 +249,9 @@ def _compare_in_single(one: _Comparison) -> ServedScores | None:
             return one.found(False, within, reason, explanation=explanation)
         limit = _find_limit(one, within.tolerance)
         if limit is not None:
-            function = Activation.NONE.value if one.answers.is_raw else one.reference.activation
             own, order = variants[AS_IT_IS], tuple(range(one.given.shape[1]))
             words = f"texts cut to {limit} tokens"
-            cut = ServedExplanation(words, own.formula, function, order, 1.0, 0.0, own.is_sum)
+            cut = ServedExplanation(words, own.formula, one.function, order, 1.0, 0.0, own.is_sum)
             return one.found(False, within, explanation=cut)
     return None
 
@@ -266,7 +284,7 @@ def _compare_in_half(one: _Comparison, ask_again: AskAgain | None) -> ServedScor
         is_rounding = one.answers.is_run and half.name == one.answers.dtype
         if is_rounding or one.has_pattern_of(half):
             alike = _note_alike_variants(one.reference.variants(), one.score, one.given, half)
-            return one.found(True, half, notes=(*one.notes, *alike))
+            return one.equal(half, alike) if is_rounding else one.found(True, half, notes=(*one.notes, *alike))
     within = max((*one.single(), *halves), key=lambda item: item.tolerance)
     unsteady = _find_unsteady(one, within, ask_again)
     if small:
@@ -283,20 +301,25 @@ def _find_unsteady(one: _Comparison, within: AllowedRounding, ask_again: AskAgai
     places = list(range(0, len(one.given), max(1, len(one.given) // _MOST_AGAIN)))[:_MOST_AGAIN]
     reference = one.reference
     again = []
-    for _ in range(2):
+    # In the other order, so that servers that take turns don't get the same texts again.
+    for order in (places, places[::-1]):
         try:
-            answers = ask_again(places)
+            answers = ask_again(order)
         except HeadscopeError as err:
             return f"some texts were requested again, each alone, and the request failed: {err.message}"
         shape = (len(places), reference.logits.shape[1])
-        again.append(align_scores(answers, reference.labels, reference.label2id, shape).scores)
-    if again[0] is None or again[1] is None:
-        return "some texts were requested again, and the answers have another form"
-    noise, apart = (float(np.abs(again[0] - other).max()) for other in (again[1], one.given[places]))
+        aligned = align_scores(answers, reference.labels, reference.label2id, shape)
+        if aligned.scores is None or aligned.reason or aligned.top or answers.is_raw != one.answers.is_raw:
+            return "some texts were requested again, and the answers have another form"
+        again.append(aligned.scores)
+    apart = np.abs(again[0] - one.given[places]).max(1)
+    # A text that was alone at first too is in the same request now.
+    alone = apart[[one.answers.items[place].is_alone for place in places]]
+    noise = float(max(np.abs(again[0] - again[1][::-1]).max(), alone.max(initial=0.0)))
     single = max(item.tolerance for item in one.single())
     if noise > single:
         return f"the same text gets scores that differ by up to {noise:.2g} from one request to the next"
-    if apart > within.tolerance:
+    if apart.max() > within.tolerance:
         is_own = float(np.abs(again[0] - one.expected[places]).max()) <= single
         own = ", where they are the checkpoint's" if is_own else ""
         return f"in a request with other texts, a text gets other scores than alone{own}"

@@ -1,6 +1,6 @@
 """Which head each inference engine runs for a checkpoint, and where that is known from."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -79,6 +79,8 @@ class EngineHead:
     """What the checkpoint's own library applies: CrossEncoder for one that it saved, otherwise the pipeline."""
     is_constant: bool = False
     """Whether every text gets 1.0: a softmax of one score."""
+    is_reference: bool = field(default=False, metadata={"json": None})
+    """Whether it is the library that `own_activation` is read from, so that it can't but be the same."""
 
     @property
     def is_fault(self) -> bool:
@@ -124,9 +126,9 @@ class EnginesReport:
 
     @Derived
     def verdict(self) -> EngineVerdict:
-        """`same` if any engine runs the same head with the same function, otherwise `different` if any differs. Where
-        one engine was named, `no_scores` is `different` too."""
-        found = [item.verdict for item in self.engines]
+        """`same` if any engine, other than the checkpoint's own library, runs the same head with the same function,
+        otherwise `different` if any differs. Where one engine was named, `no_scores` is `different` too."""
+        found = [item.verdict for item in self.engines if self.is_one or not item.is_reference]
         if EngineVerdict.SAME in found:
             return EngineVerdict.SAME
         is_different = EngineVerdict.DIFFERENT in found or (self.is_one and EngineVerdict.NO_SCORES in found)

@@ -17,16 +17,18 @@ def engines_for(checkpoint: Checkpoint, engine: str | None) -> EnginesReport:
     return judge_engines(checkpoint.report, checkpoint.manifest, engine, limit, tokenizer)
 
 
-def _tokenizer_class(checkpoint: Checkpoint) -> str:
-    """Gives the class that the tokenizer's settings name; "" where they can't be read or name none."""
+def _tokenizer_class(checkpoint: Checkpoint) -> str | None:
+    """Gives the class that the tokenizer's settings name; "" where they name none, None where they can't be read."""
     from headscope.core.checkpoints.checkpoint_files import read_tokenizer_settings
 
+    if checkpoint.manifest.kind is CheckpointKind.SNAPSHOT:
+        return None
     try:
         settings = [read_tokenizer_settings(place.sidecar) or {} for place in checkpoint.stored_files]
     except HeadscopeError:
-        return ""
+        return None
     named = next((item["tokenizer_class"] for item in settings if "tokenizer_class" in item), "")
-    return named if isinstance(named, str) else ""
+    return named if isinstance(named, str) else None
 
 
 def _why_not_covered(checkpoint: Checkpoint) -> str:

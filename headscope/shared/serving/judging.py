@@ -28,40 +28,38 @@ from headscope.shared.serving.engine_facts import EngineEvidence, EngineHead, En
 
 _QUANTIZED = {"quantization_config", "compression_config"}
 """Fields that engines read, even where Transformers reads only the first."""
-_ENCODER_SETTINGS = {"sentence_transformers", "sbert_ce_default_activation_function"}
-"""Fields in which a CrossEncoder says what it applies to its scores."""
 _SAVE_FIRST = "examine the folder that the trained classifier was saved to"
 
 
 def own_activation(report: Report, manifest: CheckpointManifest) -> str:
     """Names what the checkpoint's own library applies to its scores: CrossEncoder, or the pipeline of Transformers."""
-    return _activation_in_library(_collect_served(report, manifest), report, manifest.sentence)
+    return _activation_in_library(_collect_served(report, manifest), report)
 
 
-def _activation_in_library(served: Served, report: Report, sentence: SentencePipeline | None) -> str:
+def _own_library(served: Served) -> str:
+    is_own = served.is_chain or served.library == "CrossEncoder"
+    return "sentence-transformers" if is_own else "transformers-pipeline"
+
+
+def _activation_in_library(served: Served, report: Report) -> str:
     if report.model.activation == Activation.NOT_DETERMINED or served.is_chain:
         return report.model.activation
-    is_encoder = sentence is not None and sentence.library_class == "CrossEncoder"
-    is_encoder = is_encoder or not _ENCODER_SETTINGS.isdisjoint(served.config)
-    row, _ = first_that_fits(
-        facts_on("sentence-transformers" if is_encoder else "transformers-pipeline").scores, served
-    )
+    if served.files is None:  # one of them may say that a CrossEncoder saved it
+        return Activation.NOT_DETERMINED.value
+    row, _ = first_that_fits(facts_on(_own_library(served)).scores, served)
     return Activation.NOT_DETERMINED.value if row is None or row["activation"] == OTHER else row["activation"]
 
 
 def judge_engines(
-    report: Report, manifest: CheckpointManifest, engine: str | None = None, limit: str = "", tokenizer: str = ""
+    report: Report, manifest: CheckpointManifest, engine: str | None = None, limit: str = "", tokenizer: str | None = ""
 ) -> EnginesReport:
     """Judges what the engines, or one of them (`NAME` or `NAME@VERSION`), do with the head of a checkpoint.
 
-    `limit` is why the facts don't cover the files that were named, "" if they do; `tokenizer` is the class of the
-    tokenizer. Raises UsageError for an unknown engine or an invalid version.
+    `limit` is why the facts don't cover the files that were named, "" if they do; `tokenizer` is as in `Served`. Raises
+    UsageError for an unknown engine or an invalid version.
     """
-    served, limit = (
-        replace(_collect_served(report, manifest), tokenizer=tokenizer),
-        limit or _limit_of(report, manifest),
-    )
-    own = _activation_in_library(served, report, manifest.sentence)
+    served = replace(_collect_served(report, manifest), tokenizer=tokenizer)
+    limit, own = limit or _limit_of(report, manifest), _activation_in_library(served, report)
     name, version = named_engine(engine or "")
     names = engine_names() if engine is None else (name,)
     return EnginesReport(
@@ -71,7 +69,10 @@ def judge_engines(
         model_class=report.model.class_name,
         formula=report.head.expression if report.head is not None else "",
         activation=own,
-        engines=tuple(_judge_engine(facts_on(item), served, report, own, version, limit) for item in names),
+        engines=tuple(
+            _judge_engine(facts_on(item), served, version, own=own, class_name=report.model.class_name, limit=limit)
+            for item in names
+        ),
         is_one=engine is not None,
     )
 
@@ -129,47 +130,18 @@ def is_for_resolution(report: Report, manifest: CheckpointManifest) -> bool:
     return report.adapter is None and report.model.quantization is None and special.isdisjoint(manifest.config)
 
 
-def _judge_engine(  # noqa: PLR0917
-    facts: EngineFacts, served: Served, report: Report, own: str, requested: str, limit: str
+def _judge_engine(
+    facts: EngineFacts, served: Served, requested: str, *, own: str, class_name: str, limit: str
 ) -> EngineHead:
     version = requested or installed_version(facts) or facts.read_at
-    row, reason = first_that_fits(facts.heads, served)
-    if served.is_chain and (row is None or CHAIN not in row.get("when", {})):
-        row, reason = None, "the facts don't cover chains of sentence-transformers, whose modules have their own files"
-    unread = next(
-        (name for name in facts.unread if served.config.get(name) and name not in (row or {}).get("when", {})), ""
-    )
-    if row is not None and row["runs"] and unread:
-        row, reason = None, f"config.json sets {unread}, and whether the engine reads it isn't known for this class"
-    if not _is_covered(facts, version):
-        row, reason = None, f"the facts are on {facts.versions}, not on {version}"
-    elif limit:
-        row, reason = None, limit
-    given = {"reason": reason} if row is None else row
+    given = _row_for(facts, served, version, limit)
     score, _ = first_that_fits(facts.scores, served) if given.get("runs") else (None, "")
     activation = score["activation"] if score is not None and score["activation"] != OTHER else None
-    if given.get("same_head") and (activation is None or own == Activation.NOT_DETERMINED):
-        given = {
-            **given,
-            "reason": "the head is the same; the function that it applies to the scores could not be compared",
-        }
-    found = _engine_head(facts, version, given, activation, report.model.class_name)
     is_open = activation is None or own == Activation.NOT_DETERMINED
-    is_constant = found.runs is True and activation == Activation.SOFTMAX and served.num_labels == 1
-    reason = "One score under a softmax is always 1.0."
-    return replace(
-        found,
-        own_activation=own,
-        same_activation=None if is_open else activation == own,
-        is_constant=is_constant,
-        reason=" ".join(filter(None, (found.reason, reason))) if is_constant else found.reason,
-    )
-
-
-def _engine_head(
-    facts: EngineFacts, version: str, given: Mapping[str, Any], activation: str | None, class_name: str
-) -> EngineHead:
-    """Makes the entry of an engine; `given` is a row of its facts, or why there is none."""
+    is_constant = activation == Activation.SOFTMAX and served.num_labels == 1
+    reason = given.get("reason", "")
+    if given.get("same_head") and is_open:
+        reason = "the head is the same; the function that it applies to the scores could not be compared"
     return EngineHead(
         engine=facts.engine,
         title=facts.title,
@@ -178,7 +150,7 @@ def _engine_head(
         same_head=given.get("same_head"),
         formula=given.get("formula", ""),
         activation=activation,
-        same_activation=None,
+        same_activation=None if is_open else activation == own,
         logits=facts.logits,
         positions=given.get("positions", ""),
         reads_padding=given.get("reads_padding", False),
@@ -187,10 +159,29 @@ def _engine_head(
         float32_becomes=facts.float32_becomes(class_name),
         evidence=EngineEvidence.CITED if "file" in given else None,
         source=facts.source_of(given) if "file" in given else "",
-        reason=given.get("reason", ""),
+        reason=f"{reason} One score under a softmax is always 1.0.".strip() if is_constant else reason,
         notes=tuple(note["says"] for note in facts.notes) if given.get("runs") else (),
         not_looked_at=facts.not_looked_at,
+        own_activation=own,
+        is_constant=is_constant,
+        is_reference=facts.engine == _own_library(served),
     )
+
+
+def _row_for(facts: EngineFacts, served: Served, version: str, limit: str) -> Mapping[str, Any]:
+    """Gives the row of an engine's facts that a checkpoint falls under, or the reason why there is none."""
+    row, reason = first_that_fits(facts.heads, served)
+    conditions = row.get("when", {}) if row is not None else {}
+    if served.is_chain and CHAIN not in conditions:
+        row, reason = None, "the facts don't cover chains of sentence-transformers, whose modules have their own files"
+    unread = next((name for name in facts.unread if served.config.get(name) and name not in conditions), "")
+    if row is not None and row["runs"] and unread:
+        row, reason = None, f"config.json sets {unread}, and whether the engine reads it isn't known for this class"
+    if not _is_covered(facts, version):
+        row, reason = None, f"the facts are on {facts.versions}, not on {version}"
+    elif limit:
+        row, reason = None, limit
+    return {"reason": reason} if row is None else row
 
 
 def installed_version(facts: EngineFacts) -> str:

@@ -111,7 +111,8 @@ class TextScorer:
             cache(partial(self._scores_in_precision, texts)),
             cache(partial(self._find_variants, texts, own)),
             {name: at for name, at in (self.model.config.label2id or {}).items() if type(at) is int},
-            self._count_tokens(texts),
+            # Beyond its own limit, the model reads none, and has no positions.
+            [min(count, self.tokenizer.model_max_length) for count in self._count_tokens(texts)],
             partial(self._scores_when_cut, texts),
         )
 

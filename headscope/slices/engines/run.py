@@ -127,7 +127,10 @@ def _run_heads(
                 ran = trial.head(cited, python)
                 if ran.runs and checkpoint.manifest.sentence is not None and cited.activation is not None:
                     # The copy has none of the files in which sentence-transformers keeps the activation.
-                    ran = replace(ran, activation=cited.activation, same_activation=cited.same_activation)
+                    ran = replace(
+                        ran, activation=cited.activation, same_activation=cited.same_activation,
+                        is_constant=cited.is_constant,
+                    )  # fmt: skip
                 yield ran
             except Unsupported as err:
                 if found.is_one:  # the user named this engine, so a note would hide the failure

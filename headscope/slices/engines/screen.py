@@ -1,5 +1,6 @@
 """Screen of `engines`: one line or two for each engine, differences first; with details the source of each."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import assert_never
 
@@ -38,12 +39,14 @@ def engines_screen(report: EnginesReport, *, details: bool = False) -> Renderabl
     function = "raw logits" if report.activation == Activation.NONE else report.activation
     parts.append(Paragraph(label(f"{known}, then {function}"), Text("model in Transformers", STRONG), _MARGIN))
     ordered = sorted(report.engines, key=lambda item: _ORDER.index(item.verdict))
+    open_ones = [item for item in ordered if item.verdict is EngineVerdict.NOT_DETERMINED and not details]
+    counts = Counter(item.reason for item in open_ones)
     for item in ordered:
         # The verdict has the sentence of a single engine, and engines that share a reason share a line.
-        if details or not report.is_one:
-            parts += _engine_lines(item, details=details) if details or not _is_shared(item, ordered) else ()
-    for reason in dict.fromkeys(item.reason for item in ordered if not details and _is_shared(item, ordered)):
-        parts.append(_shared_line([item for item in ordered if item.reason == reason]))
+        if details or not (report.is_one or (item in open_ones and counts[item.reason] > 1)):
+            parts += _engine_lines(item, details=details)
+    for reason in (reason for reason, count in counts.items() if count > 1):
+        parts.append(_shared_line([item for item in open_ones if item.reason == reason]))
     parts += [Text(), Paragraph(label(_evidence_sentence(report.engines), QUIET))]
     if not details:
         parts.append(
@@ -82,12 +85,6 @@ def engines_verdict(report: EnginesReport) -> RenderableType:
     told = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
     tone = Tone.ERROR if report.verdict is EngineVerdict.DIFFERENT else _TONES[report.verdict]
     return Paragraph(label(f"{counted(len(found), 'engine')}: {told}", TONE[tone]))
-
-
-def _is_shared(item: EngineHead, items: Sequence[EngineHead]) -> bool:
-    """True if several engines are not determined for the same reason."""
-    same = [one for one in items if one.verdict is EngineVerdict.NOT_DETERMINED and one.reason == item.reason]
-    return item in same and len(same) > 1
 
 
 def _shared_line(items: Sequence[EngineHead]) -> RenderableType:

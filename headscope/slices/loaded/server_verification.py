@@ -84,6 +84,8 @@ def verify_served(
         raise UsageError("verify_served compares with either a URL or an engine", "give one of them")
     if engine is not None and engine not in runner_names():
         raise UsageError(f"headscope can't run {engine}", f"engines that it can run: {', '.join(runner_names())}")
+    if engine is not None and asking["dtype"] is not None:
+        raise UsageError("headscope requests float32 of an engine that it runs", "leave out --dtype")
     request = make_request(reference, options_of(PlaceOptions, options))
     ask_again: AskAgain | None = None
     if url is not None:

@@ -86,7 +86,7 @@ class Batches:
                 self._switch_protocol(self.ways.instead, reply)
                 continue
             _check_refusal(reply, batch)
-            yield from self.way.read(reply.json(), len(batch))
+            yield from (replace(item, is_alone=len(batch) == 1) for item in self.way.read(reply.json(), len(batch)))
             at += len(batch)
 
     def _switch_protocol(self, name: str, reply: ServerReply) -> None:
@@ -147,7 +147,7 @@ def _in_class_order(item: Answer, order: tuple[str, ...]) -> Answer:
 def _are_probabilities(items: Sequence[Answer]) -> bool:
     """True if scores that were requested as logits show that the server ignored the request."""
     if any(item.is_partial for item in items):
-        return True
+        return all(0 <= score <= 1 for item in items for score in item.scores)
     return bool(items) and all(
         len(item.scores) > 1 and min(item.scores) >= 0 and abs(sum(item.scores) - 1) < _SUMS_TO_ONE for item in items
     )

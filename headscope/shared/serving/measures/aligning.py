@@ -37,28 +37,26 @@ def align_scores(
     Scores without names are in the order of the model, and so are those of an engine that said its order.
     """
     items = answers.items
-    is_partial = any(item.is_partial for item in items)
+    is_partial = shape[1] > 1 and any(item.is_partial for item in items)
     misfit = _find_misfit(answers, shape, is_partial=is_partial)
     if misfit:
         return AlignedScores(None, misfit)
     names = sorted({name for item in items for name in item.labels})
-    if not names and not is_partial:
-        return AlignedScores(np.asarray([item.scores for item in items], dtype=np.float64))
-    found = match_names(names, labels, label2id)
+    found = match_names(names, labels, label2id) if names else None
     if is_partial:
         return _align_top(answers, found, names)
-    if found is None and shape[1] > 1 and not answers.is_indexed:
-        rows = np.asarray([item.scores for item in items], dtype=np.float64)
-        return AlignedScores(
-            rows, f"the engine names the classes {_join_names(names)}, and the checkpoint {_join_names(labels)}"
-        )
-    places = {} if found is None else dict(zip(names, found, strict=True))
-    rows = np.empty((len(items), shape[1]))
+    given = np.asarray([item.scores for item in items], dtype=np.float64)
+    if not names or shape[1] == 1:
+        return AlignedScores(given)
+    if found is None:
+        words = f"the engine names the classes {_join_names(items[0].labels)}"
+        if not answers.is_indexed:
+            return AlignedScores(given, f"{words}, and the checkpoint {_join_names(labels)}")
+        return AlignedScores(given, notes=(f"{words}; they are compared by their index",))
+    places, rows = dict(zip(names, found, strict=True)), np.empty_like(given)
     for at, item in enumerate(items):
-        order = [places[name] for name in item.labels] if places and item.labels else list(range(shape[1]))
-        rows[at, order] = item.scores
-    note = f"the engine names the classes {_join_names(items[0].labels)}; they are compared by their index"
-    return AlignedScores(rows, notes=() if found is not None or shape[1] == 1 else (note,))
+        rows[at, [places[name] for name in item.labels]] = item.scores
+    return AlignedScores(rows)
 
 
 def _find_misfit(answers: Answers, shape: tuple[int, ...], *, is_partial: bool) -> str:

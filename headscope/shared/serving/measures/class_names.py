@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-_SEPARATORS = re.compile(r"[\s_-]+")
+_SEPARATORS = re.compile(r"(?<=\w)[\s_-]+(?=\w)")
 
 
 def match_names(names: Sequence[str], labels: Sequence[str], label2id: Mapping[str, int]) -> tuple[int, ...] | None:
@@ -20,9 +20,9 @@ def match_names(names: Sequence[str], labels: Sequence[str], label2id: Mapping[s
     tables: list[Iterable[tuple[str, int]]] = [
         zip(labels, numbers, strict=True),
         [(name, at) for name, at in label2id.items() if at in numbers],
-        [(f"LABEL_{at}", at) for at in numbers],
-        [(str(at), at) for at in numbers],
     ]
+    if len(names) == len(labels):  # a part of the numbers may be counted from 1
+        tables += [(f"LABEL_{at}", at) for at in numbers], [(str(at), at) for at in numbers]
     found = {_match_in_table(table, names) for table in tables} - {None}
     return found.pop() if len(found) == 1 else None
 
