@@ -1,6 +1,5 @@
 """A changed copy of a checkpoint: its classes before and after, what was rewritten, and the proof of the change."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -82,15 +81,6 @@ class EditedTensor:
     kept_rows_equal: bool | None = None
     """Whether the rows of kept and copied classes are equal byte by byte, in another number format as PyTorch converts
     them; null where a factor or a shift changes them, and before the proof."""
-
-
-def rows_stay(labels: Sequence[EditedLabel], tensors: Sequence[EditedTensor], temperature: float) -> bool:
-    """True if every row keeps its place and its values, so that at most the names of the classes change."""
-    return (
-        temperature == 1.0
-        and all(label.source == at and not label.shift for at, label in enumerate(labels))
-        and all((item.shape_before, item.dtype) == (item.shape_after, item.dtype_after) for item in tensors)
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headscope.copies.facts import EditedLabel, EditedTensor, EditProof, rows_stay
+from headscope.copies.facts import EditedLabel, EditedTensor, EditProof
 from headscope.core.facts.plain import restore, store
 from headscope.errors import HeadscopeError, Unsupported
 
@@ -134,9 +134,12 @@ def _changes_names_only(task: ProofTask) -> bool:
     requests = [_request_for(task, folder, by_default=True) for folder in (task.source, task.result)]
     if task.texts or not (task.labels and task.is_default_class) or any(one.runs_code for one in requests):
         return False
+    stay = task.temperature == 1.0 and all(item.source == at and not item.shift for at, item in enumerate(task.labels))
+    if not stay or any((it.shape_before, it.dtype) != (it.shape_after, it.dtype_after) for it in task.tensors):
+        return False
     configs = [Checkpoint("inspect", one).manifest.config for one in requests]
     before, after = ({name: one[name] for name in one if name not in CLASS_FIELDS} for one in configs)
-    return before == after and rows_stay(task.labels, task.tensors, task.temperature)
+    return before == after
 
 
 def _prove_renamed(task: ProofTask, proof: EditProof, old: _Side, new: _Side) -> Proven:

@@ -15,7 +15,7 @@ import transformers
 import headscope
 from headscope.copies.facts import EditVerdict
 from headscope.errors import Unsupported, UsageError
-from headscope.slices.edit.folding import fold, proof
+from headscope.slices.edit.folding import fold, proof, target
 from tests.edits import edit_json, edit_tensors
 from tests.modules import Module, dense, norm, normalize, pooling, write_chain
 from tests.scorers import WORDS, save_encoder, save_language_model
@@ -77,6 +77,7 @@ def test_a_chain_that_a_class_computes_is_planned(
         ("Bert", [pooling("mean"), dense(16, 16, "Tanh"), dense(16, 1)], "Bert.* reads the first token"),
         ("Bert", [pooling("cls"), normalize(), dense(16, 1)], "normalize where Bert.* has tanh"),
         ("Bert", [pooling("cls"), dense(16, 16, "ReLU"), dense(16, 1)], "relu where Bert.* has tanh"),
+        ("DistilBert", [pooling("cls"), dense(16, 16, "ReLU6"), dense(16, 1)], "where DistilBert.* has relu"),
         ("Bert", [pooling("cls"), dense(16, 8, "Tanh"), dense(8, 1)], "tanh is of 8 features.* of 16"),
         ("Bert", [pooling("cls"), dense(16, 1)], "has tanh where the head has nothing"),
         ("Bert", [pooling("cls"), dense(16, 16, "Tanh", residual=True), dense(16, 1)], "row of layers"),
@@ -131,10 +132,42 @@ def test_the_class_gives_the_scores_of_the_cross_encoder(
     assert json.loads((tmp_path / "out" / "config.json").read_text())["problem_type"] == "multi_label_classification"
 
 
+def test_a_dry_run_with_other_changes_needs_no_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_chain(tmp_path / "chain", "ModernBert", [pooling("cls"), *MODERN])
+    monkeypatch.setattr(fold, "find_spec", lambda name: None if name == "sentence_transformers" else name)
+    found = headscope.edit(tmp_path / "chain", as_class="auto", labels="good", dry_run=True)
+    assert found.verdict is EditVerdict.PLANNED and found.fold is not None
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["chain"]
+
+
+@pytest.mark.parametrize(("activation", "kept"), [(None, "Sigmoid"), ("torch.nn.modules.linear.Identity", "Identity")])
+def test_a_chain_keeps_the_card_and_the_function_of_its_class(
+    activation: str | None, kept: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("sentence_transformers")
+    settings = {} if activation is None else {"sentence_transformers": {"activation_fn": activation}}
+    save_encoder("ModernBert", "ForSequenceClassification", tmp_path / "class", num_labels=1, **settings)
+    (tmp_path / "class" / "README.md").write_text("# Rates answers.\n")
+    headscope.edit(tmp_path / "class", tmp_path / "chain", as_class="chain")
+    assert (tmp_path / "chain" / "README.md").read_text().startswith("# Rates answers.")
+    library = json.loads((tmp_path / "chain" / "config_sentence_transformers.json").read_text())
+    assert library["activation_fn"].endswith(f".{kept}")
+
+
+def test_names_that_contradict_each_other_are_not_settled_by_a_fold(tmp_path: Path) -> None:
+    save_encoder("ModernBert", "ForSequenceClassification", tmp_path / "class", num_labels=2)
+    edit_json(tmp_path / "class" / "config.json", {
+        "id2label": {"0": "bad", "1": "good"}, "label2id": {"good": 0, "bad": 1},
+    })  # fmt: skip
+    found = headscope.edit(tmp_path / "class", as_class="chain", dry_run=True)
+    assert found.verdict is EditVerdict.REFUSED and "label2id" in found.proof.reason
+
+
 def test_a_class_becomes_a_chain_and_the_chain_the_class(tmp_path: Path) -> None:
     pytest.importorskip("sentence_transformers")
     save_encoder("ModernBert", "ForSequenceClassification", tmp_path / "class", num_labels=3)
-    headscope.edit(tmp_path / "class", tmp_path / "chain", as_class="chain")
+    found = headscope.edit(tmp_path / "class", tmp_path / "chain", as_class="chain")
+    assert any("softmax" in sentence for sentence in found.fold.to_do)
     assert (tmp_path / "chain" / "modules.json").is_file()
     found = headscope.edit(tmp_path / "chain", tmp_path / "back", as_class="auto")
     assert found.fold.max_difference < 1e-5
@@ -154,6 +187,76 @@ def test_rows_of_a_language_model_become_the_scores_of_a_class(family: str, scor
     torch.testing.assert_close(scores_of_class(tmp_path / "out"), theirs, atol=1e-5, rtol=1e-4)
     assert found.labels_before == (("no", "yes") if scores == 2 else ("yes",))
     assert any("prompt" in sentence for sentence in found.fold.to_do)
+
+
+def test_a_fold_that_loses_a_hundredth_is_refused_in_half_precision_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = save_language_model("Qwen3", tmp_path / "lm")
+    model.to(torch.bfloat16).save_pretrained(tmp_path / "lm")
+    found = headscope.edit(tmp_path / "lm", tmp_path / "out", as_class="auto", tokens="no,yes")
+    assert found.verdict is EditVerdict.PROVEN
+    assert sorted(item.name for item in (tmp_path / "out").iterdir() if item.name.startswith(".")) == []
+    fill = target.fill_class
+    monkeypatch.setattr(
+        target, "fill_class", lambda *given: {item: values * 1.01 for item, values in fill(*given).items()}
+    )
+    lossy = headscope.edit(tmp_path / "lm", tmp_path / "lossy", as_class="auto", tokens="no,yes")
+    assert lossy.verdict is EditVerdict.REFUSED and "scores differ" in lossy.proof.reason
+
+
+def test_the_class_knows_the_pad_token_of_the_tokenizer(tmp_path: Path) -> None:
+    save_language_model("Qwen3", tmp_path / "lm", pad_token_id=None)
+    found = headscope.edit(tmp_path / "lm", tmp_path / "out", as_class="auto", tokens="no,yes")
+    assert found.verdict is EditVerdict.PROVEN
+    assert [(item.name, item.after) for item in found.fold.settings] == [("pad_token_id", "0")]
+    assert scores_of_class(tmp_path / "out").shape == (3, 1)
+
+
+def test_the_class_that_was_named_scores_in_the_proof(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = tmp_path / "own_classes.py"
+    code.write_text(
+        "from transformers import BertForSequenceClassification\n"
+        "class Doubled(BertForSequenceClassification):\n"
+        "    def forward(self, *args, **options):\n"
+        "        found = super().forward(*args, **options)\n"
+        "        found.logits = found.logits * 2\n"
+        "        return found\n"
+    )
+    save_encoder("Bert", "ForSequenceClassification", tmp_path / "class", num_labels=3)
+    edit_tensors(
+        tmp_path / "class" / "model.safetensors",
+        lambda state: {name: item * (20 if "classifier.weight" in name else 1) for name, item in state.items()},
+    )
+    plain = scores_of_class(tmp_path / "class")
+    found = headscope.edit(
+        tmp_path / "class", tmp_path / "out", as_class="BertForSequenceClassification", model_class=f"{code}:Doubled"
+    )
+    assert found.verdict is EditVerdict.PROVEN
+    torch.testing.assert_close(scores_of_class(tmp_path / "out"), plain * 2)
+
+
+@pytest.mark.parametrize("swaps_words", [False, True])
+def test_a_cross_encoder_that_asks_a_language_model_becomes_a_class_with_its_tokenizer(
+    swaps_words: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    save_language_model("Qwen3", tmp_path / "lm")
+    library.CrossEncoder(str(tmp_path / "lm")).save_pretrained(str(tmp_path / "saved"))
+
+    def prove(task: proof.FoldTask) -> proof.FoldProof:
+        file = Path(task.result) / "tokenizer.json"
+        content = json.loads(file.read_text())
+        words = content["model"]["vocab"]
+        words["w1"], words["w2"] = words["w2"], words["w1"]
+        if swaps_words:
+            file.write_text(json.dumps(content))
+        return proof.prove_fold_here(task)
+
+    monkeypatch.setattr(fold, "prove_fold_apart", prove)
+    found = headscope.edit(tmp_path / "saved", tmp_path / "out", as_class="auto", texts="w1 w3")
+    assert found.verdict is (EditVerdict.REFUSED if swaps_words else EditVerdict.PROVEN)
+    assert swaps_words == ("tokenizers before and after" in found.proof.reason)
 
 
 def test_a_function_on_the_logits_of_tokens_is_refused(tmp_path: Path) -> None:
@@ -242,6 +345,8 @@ def test_prompts_are_left_to_the_caller(tmp_path: Path) -> None:
     [
         ({"as_class": "RobertaForSequenceClassification"}, "not a class of the checkpoint's family, qwen3"),
         ({"as_class": "auto", "scores": 2}, "counts the scores of two tokens"),
+        ({"as_class": "auto", "tokens": "no,yes,w1", "scores": 1}, "not 1 or the number of tokens, 3"),
+        ({"as_class": "auto", "tokens": "no,yes", "scores": -1}, "not 1 or the number of tokens, 2"),
         ({"tokens": "no,yes"}, "only in a fold"),
         ({"as_class": "auto", "tokens": "no,yes", "in_place": True}, "another checkpoint"),
     ],

@@ -39,8 +39,7 @@ class LayerKind(StrEnum):
     LINEAR = "linear"
     NORM = "norm"
     FUNCTION = "function"
-    FACTOR = "factor"
-    OFFSET = "offset"
+    SCALE = "scale"
     ROWS = "rows"
     POOLING = "pooling"
 
@@ -51,7 +50,7 @@ Compute = Callable[..., torch.Tensor]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeadLayer:
-    """One layer: its name in the formula, the names of its parameters, or its number.
+    """One layer: its name in the formula, the names of its parameters, or the numbers of a scale.
 
     `rows` are those of the scores that are kept. `compute` runs a norm or a function on vectors of `width` features.
     """
@@ -60,7 +59,8 @@ class HeadLayer:
     text: str
     weight: str = ""
     bias: str = ""
-    number: float = 0.0
+    factor: float = 1.0
+    offset: float = 0.0
     rows: tuple[int, ...] = ()
     width: int = 0
     compute: Compute | None = None
@@ -108,8 +108,7 @@ class _LayerReader:
     """Walk along a formula, from the scores to the hidden states."""
 
     def __init__(self, look: Look, replay: Replay) -> None:
-        self._look, self._replay = look, replay
-        self._names = look.execution.names.parameters
+        self._replay, self._names = replay, look.execution.names.parameters
         self.pooled, self.hidden = "", HiddenSource()
         self.positions: Positions | None = None
 
@@ -118,7 +117,12 @@ class _LayerReader:
         while not isinstance(node, Hidden):
             match node:
                 case Pick() | Pooled():
-                    yield from self._read_pooling(node)
+                    if self.positions is not None:
+                        _refuse_head("it pools twice")
+                    self.positions = node.positions
+                    if isinstance(node, Pooled):
+                        self.pooled = node.function
+                        yield HeadLayer(LayerKind.POOLING, f"{node.function} over tokens")
                     node = node.of
                 case Rows():
                     weight, bias = (self._names.get(id(item), "") for item in (node.weight, node.bias))
@@ -128,21 +132,13 @@ class _LayerReader:
                     yield from self._read_applied(node)
                     node = node.inputs[0][1]
                 case Arithmetic():
-                    layers, node = _read_arithmetic(node)
-                    yield from layers
+                    layer, node = _read_arithmetic(node)
+                    yield layer
                 case Joined():
                     _refuse_head("it joins several vectors")
                 case _:
                     _refuse_head("it begins with something else than hidden states")
         self.hidden = node.source
-
-    def _read_pooling(self, node: Pick | Pooled) -> Iterator[HeadLayer]:
-        if self.positions is not None:
-            _refuse_head("it pools twice")
-        self.positions = node.positions
-        if isinstance(node, Pooled):
-            self.pooled = node.function
-            yield HeadLayer(LayerKind.POOLING, f"{node.function} over tokens")
 
     def _read_applied(self, node: Applied) -> Iterator[HeadLayer]:
         """Yields what a module or a function does to the one vector that enters; nothing for another layout."""
@@ -171,9 +167,9 @@ class _LayerReader:
             return HeadLayer(LayerKind.LINEAR, node.text, weight, bias)
         width = int(node.inputs[0][0].shape[-1])
         compute = self._make_computation(node, found, own)
-        if not own and any(not isinstance(item, Number) for item in node.operands[1:]):
-            _refuse_head(f"{node.text} reads something else beside the vector")
         if not own:
+            if any(not isinstance(item, Number) for item in node.operands[1:]):
+                _refuse_head(f"{node.text} reads something else beside the vector")
             return HeadLayer(LayerKind.FUNCTION, node.text, width=width, compute=compute)
         if not _is_norm(compute, width, has_weight=bool(weight), has_bias=bool(bias)):
             _refuse_head(f"{node.text} is neither a linear map nor a norm")
@@ -187,50 +183,48 @@ class _LayerReader:
             vectors: torch.Tensor, weight: torch.Tensor | None = None, bias: torch.Tensor | None = None
         ) -> torch.Tensor:
             count = entering.numel() // width
-            filled = vectors.repeat(count // len(vectors) + 1, 1)[:count].reshape(shape)
-            given = {id(entering): filled}
-            for kind, value in (("weight", weight), ("bias", bias)):
-                if kind in found:
-                    plain = torch.full(own[found[kind]].shape, float(kind == "weight"), device="cpu")
-                    given[found[kind]] = plain if value is None else value
+            given = {id(entering): vectors.repeat(count // len(vectors) + 1, 1)[:count].reshape(shape)}
+            values = {"weight": weight, "bias": bias}
+            for kind, key in found.items():
+                plain = torch.full(own[key].shape, float(kind == "weight"), device="cpu")
+                given[key] = plain if (value := values[kind]) is None else value
             again = self._replay.run_again(node.step.operations, given, node.output)
             return again.reshape(count, -1)[: len(vectors)]
 
         return compute
 
 
-def _read_arithmetic(node: Arithmetic) -> tuple[list[HeadLayer], Expression]:
-    """Reads a sum or a product with a number; gives its layers, the last first, and what is below."""
-    numbers = [item.value if isinstance(item, Number) and not item.axis else None for item in (node.left, node.right)]
-    left, right = numbers
-    if (left is None) == (right is None) or (left is not None and node.sign is Sign.DIV):
+def _read_arithmetic(node: Arithmetic) -> tuple[HeadLayer, Expression]:
+    """Reads a sum or a product with a number; gives its layer, and what is below."""
+    left, right = (
+        item.value if isinstance(item, Number) and not item.axis else None for item in (node.left, node.right)
+    )
+    if (left is None) == (right is None):
         _refuse_head(f"it has a{node.sign.value}of two values that depend on the text")
     number: Any = right if left is None else left
-    below = node.left if left is None else node.right
     text = f"{node.sign.value.strip()} {number:g}"
     match node.sign:
         case Sign.ADD:
-            found = [HeadLayer(LayerKind.OFFSET, text, number=number)]
-        case Sign.SUB if left is None:
-            found = [HeadLayer(LayerKind.OFFSET, text, number=-number)]
+            factor, offset = 1.0, number
         case Sign.SUB:
-            found = [HeadLayer(LayerKind.OFFSET, text, number=number), HeadLayer(LayerKind.FACTOR, text, number=-1.0)]
+            factor, offset = (1.0, -number) if left is None else (-1.0, number)
         case Sign.MUL:
-            found = [HeadLayer(LayerKind.FACTOR, text, number=number)]
-        case _ if node.sign is Sign.DIV and number:
-            found = [HeadLayer(LayerKind.FACTOR, text, number=1 / number)]
+            factor, offset = number, 0.0
+        case Sign.DIV if left is None and number:
+            factor, offset = 1 / number, 0.0
         case _:
             _refuse_head(f"it computes {text}")
-    return found, below
+    return HeadLayer(LayerKind.SCALE, text, factor=factor, offset=offset), node.left if left is None else node.right
 
 
-_SCALES = (3.0, 1.0, 0.05, 0.003)
-"""Sizes of the vectors on which functions are compared: the small ones tell the `eps` of norms apart."""
+_SCALES = (30.0, 3.0, 1.0, 0.05, 0.003)
+"""Sizes of the vectors on which functions are compared: the small ones tell the `eps` of norms apart, the large ones a
+function with a limit, such as ReLU6."""
 _CLOSE = 1e-5
 
 
 def _probe_vectors(width: int) -> torch.Tensor:
-    """Draws a few vectors [4, width] of different sizes."""
+    """Draws a vector of each size, [sizes, width]."""
     drawn = torch.randn(len(_SCALES), width, generator=torch.Generator().manual_seed(7))
     return drawn * torch.tensor(_SCALES).unsqueeze(1)
 

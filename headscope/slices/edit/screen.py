@@ -138,8 +138,8 @@ def _fold_rows(fold: HeadFold) -> Iterator[tuple[str, str]]:
         yield (
             "proof",
             f"scores of {fold.proven_with} and of the result differ by at most {fold.max_difference:.2g} on "
-            f"{counted(fold.inputs, 'text or pair', 'texts and pairs')}, alone and in padded batches (rounding "
-            f"explains {fold.tolerance:.2g}); all other tensors are equal byte by byte",
+            f"{counted(fold.inputs, 'text or pair', 'texts and pairs')} (rounding explains {fold.tolerance:.2g}); all "
+            "other tensors are equal byte by byte",
         )
 
 

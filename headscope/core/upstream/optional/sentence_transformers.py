@@ -94,29 +94,18 @@ def scores_of(returned: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChainModule:
-    """A module to put after the pooling: `Dense` or `LayerNorm`, with its values and where they are from."""
+    """A module to put after the pooling: `Dense` or `LayerNorm`, with its `weight` and, if it has one, its `bias`."""
 
     kind: str
-    weight: torch.Tensor
-    bias: torch.Tensor | None
+    values: Mapping[str, torch.Tensor]
     activation: str = ""
-    names: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
         """Writes the module as its library's model card does: `Dense (Tanh)`."""
         return f"{self.kind} ({self.activation})" if self.activation else self.kind
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ModuleChain:
-    """What follows the base model of a CrossEncoder: the mode of Pooling, the modules, and the function on scores."""
-
-    pooling: str
-    modules: tuple[ChainModule, ...]
-    activation: str
-
-
-def save_cross_encoder(base: Path, folder: Path, wanted: ModuleChain) -> None:
+def save_cross_encoder(base: Path, folder: Path, pooling: str, modules: Sequence[ChainModule], activation: str) -> None:
     """Saves the CrossEncoder of a base model with its tokenizer and modules, of which the last makes the scores.
 
     Raises Unsupported if the library has moved its classes.
@@ -127,19 +116,18 @@ def save_cross_encoder(base: Path, folder: Path, wanted: ModuleChain) -> None:
         parts: Any = importlib.import_module(f"{_PACKAGE}.base.modules")
     except ImportError as err:
         raise moved(_PACKAGE, f"its modules are elsewhere ({err})") from err
-    chain = [
-        parts.Transformer(str(base)),
-        classes.Pooling(wanted.modules[0].weight.shape[-1], pooling_mode=wanted.pooling),
-    ]
-    for module in wanted.modules:
+    width = modules[0].values["weight"].shape[-1]
+    chain = [parts.Transformer(str(base)), classes.Pooling(width, pooling_mode=pooling)]
+    for module in modules:
+        weight = module.values["weight"]
         if module.kind == "LayerNorm":
-            made = classes.LayerNorm(module.weight.shape[0])
+            made = classes.LayerNorm(len(weight))
         else:
-            out, size = module.weight.shape
-            scores = {"module_output_name": "scores"} if module is wanted.modules[-1] else {}
+            scores = {"module_output_name": "scores"} if module is modules[-1] else {}
             function = getattr(nn, module.activation)()
-            made = parts.Dense(size, out, bias=module.bias is not None, activation_function=function, **scores)
-        values = {"weight": module.weight} | ({"bias": module.bias} if module.bias is not None else {})
-        (made.norm if module.kind == "LayerNorm" else made.linear).load_state_dict(values)
-        chain.append(made.to(module.weight.dtype))
-    library.CrossEncoder(modules=chain, activation_fn=getattr(nn, wanted.activation)()).save_pretrained(str(folder))
+            options = {"bias": "bias" in module.values, "activation_function": function, **scores}
+            made = parts.Dense(weight.shape[1], len(weight), **options)
+        (made.norm if module.kind == "LayerNorm" else made.linear).load_state_dict(module.values)
+        chain.append(made.to(weight.dtype))
+    encoder = library.CrossEncoder(modules=chain, activation_fn=getattr(nn, activation)())
+    encoder.save_pretrained(str(folder), create_model_card=False)

@@ -15,7 +15,7 @@ from headscope.slices.edit.wish import EditWish
 if TYPE_CHECKING:
     from headscope.core.source.checkpoint import Checkpoint
 
-_BY_PROBLEM_TYPE = dict(zip(PROBLEM_TYPES, (Activation.NONE, Activation.SOFTMAX, Activation.SIGMOID), strict=True))
+FUNCTION_OF_PROBLEM = dict(zip(PROBLEM_TYPES, (Activation.NONE, Activation.SOFTMAX, Activation.SIGMOID), strict=True))
 
 
 def score_function(checkpoint: Checkpoint, wish: EditWish, count: int) -> str:
@@ -25,11 +25,11 @@ def score_function(checkpoint: Checkpoint, wish: EditWish, count: int) -> str:
     """
     model, kind = checkpoint.report.model, wish.settings.get("problem_type")
     if kind is not None and model.reads_problem_type is not False:
-        if count == 1 and _BY_PROBLEM_TYPE[kind] == Activation.SOFTMAX:
+        if count == 1 and FUNCTION_OF_PROBLEM[kind] == Activation.SOFTMAX:
             raise UsageError(
                 "there is one class, and the softmax of one score is always 1", "name another problem type"
             )
-        return _BY_PROBLEM_TYPE[kind].value
+        return FUNCTION_OF_PROBLEM[kind].value
     is_one = model.num_labels == 1 and count > 1 and model.reads_problem_type
     return (
         Activation.SOFTMAX.value if is_one and not checkpoint.manifest.config.get("problem_type") else model.activation

@@ -9,9 +9,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from safetensors.torch import save_file
+
 from headscope.copies.carried import INDEXES, left_behind, read_contents, taken_names
 from headscope.copies.config_changes import changed_fields
-from headscope.copies.facts import PROBLEM_TYPES, EditProof, EditReport, FoldKind, HeadFold
+from headscope.copies.facts import EditProof, EditReport, FoldKind, HeadFold
 from headscope.copies.writing import (
     check_target,
     check_unchanged,
@@ -25,14 +27,18 @@ from headscope.core.checkpoints.contents.sentence import LIBRARY, MODULES
 from headscope.core.checkpoints.edit_record import EDIT_RECORD
 from headscope.core.facts.environment import tool_version
 from headscope.core.facts.heads.tasks import Activation
+from headscope.core.model.loading.inference import open_tokenizer
 from headscope.core.source.checkpoint import Checkpoint
 from headscope.core.source.reading.reading import in_local_folder
 from headscope.core.source.request import Progress, Request
 from headscope.errors import Unsupported, UsageError
+from headscope.shared.serving.judging import own_activation
 from headscope.slices.edit.checkpoint_edit import add_card, add_record, edit_folder, folder_to_edit
-from headscope.slices.edit.folding.arithmetic import DoesNotFold
+from headscope.slices.edit.classes.class_names import examine_by_name
+from headscope.slices.edit.classes.score_function import FUNCTION_OF_PROBLEM
+from headscope.slices.edit.folding.arithmetic import DoesNotFold, Values
 from headscope.slices.edit.folding.chain import AS_CHAIN, plan_chain
-from headscope.slices.edit.folding.proof import FoldTask, package_of, prove_fold_apart
+from headscope.slices.edit.folding.proof import EXACT, FoldTask, package_of, prove_fold_apart
 from headscope.slices.edit.folding.source import FoldSource, read_source, read_values
 from headscope.slices.edit.folding.target import FoldTarget, class_to_fold_into, find_target
 from headscope.slices.edit.wish import EditOrigin, EditWish
@@ -53,8 +59,7 @@ def fold_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
     if output is None and not wish.dry_run:
         raise UsageError("the result needs a place", "give -o DIR")
     named = request.reference
-    request = in_local_folder(request)
-    checkpoint = Checkpoint("inspect", request, tell)
+    checkpoint = examine_by_name(in_local_folder(request), wish.changes.labels, tell)
     folder = folder_to_edit(checkpoint)
     if output is None:
         output = folder.with_name(f"{folder.name}-folded")  # a name for the report: nothing is written
@@ -63,29 +68,29 @@ def fold_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
     source = read_source(checkpoint, wish.scores)
     tell("loading the weights")
     target = _find_target(checkpoint, source, wish)
-    fold = _describe_fold(checkpoint, source, target)
-    report = replace(_fold_report(fold, source, target), source=named, output=str(output), is_dry_run=wish.dry_run)
+    fields = _fields_of_scores(checkpoint, source)
+    fold = _describe_fold(checkpoint, source, target, fields)
+    report = EditReport(
+        tool_version(), named, str(output), target.name, source.labels, EditProof(), fold=fold, is_dry_run=wish.dry_run
+    )
     if wish.dry_run and not wish.changes_more:
         return report
-    _check_library(source.kind)
-    _check_library(target.kind)
+    for kind in (target.kind, *([] if wish.dry_run else [source.kind])):
+        _check_library(kind)
     with staged(output) as place:
         tell("writing the result")
         left = _copy_others(place, folder, checkpoint)
-        _limit_texts(place, checkpoint)
-        target.write(place, _fields_of_scores(checkpoint, source))
-        check_unchanged(folder, states)
+        target.write(place, fields)
         if not wish.dry_run:
             tell("proving the fold in a separate process")
             checkpoint.release()
-            fold = _with_proof(fold, _proof_task(checkpoint, source, target, wish), place)
-            check_unchanged(folder, states)
+            fold = _prove_fold(fold, _proof_task(checkpoint, source, target, wish, place), target.exact)
+        check_unchanged(folder, states)
         if wish.changes_more:
-            plain = Request(replace(request.location, reference=str(place), subfolder=None))
-            return edit_folder(
-                plain, output, wish, tell, EditOrigin(named, sources=(folder,), left_out=left, fold=fold)
-            )
-        report = replace(_promise_scores(report, fold, source), left_out=left)
+            plain = Request(replace(checkpoint.request.location, reference=str(place), subfolder=None))
+            origin = EditOrigin(named, sources=(folder,), left_out=left, fold=fold)
+            return edit_folder(plain, output, wish, tell, origin)
+        report = replace(report, fold=fold, left_out=left, **_promise_scores(report, fold, source))
         add_card(place, report)
         add_record(place, report)
         put_in_place(place, output, None, (folder,))
@@ -96,7 +101,7 @@ def _find_target(checkpoint: Checkpoint, source: FoldSource, wish: EditWish) -> 
     """Finds what the head is folded into. Raises DoesNotFold with the part of the head that has no place there."""
     values = read_values(checkpoint.choice, checkpoint.location)
     if wish.as_class == AS_CHAIN:
-        return plan_chain(checkpoint, source, values)
+        return plan_chain(checkpoint, source, values, own_activation(checkpoint.report, checkpoint.manifest))
     cls = class_to_fold_into(wish.as_class, checkpoint.choice)
     if source.kind is FoldKind.CLASS and cls.__name__ == checkpoint.report.model.class_name:
         raise UsageError(
@@ -116,20 +121,25 @@ def _check_library(kind: FoldKind) -> None:
         )
 
 
-def _describe_fold(checkpoint: Checkpoint, source: FoldSource, target: FoldTarget) -> HeadFold:
-    before = {field: getattr(checkpoint.choice.config, field, None) for field in target.settings}
+def _describe_fold(
+    checkpoint: Checkpoint, source: FoldSource, target: FoldTarget, fields: Mapping[str, Any]
+) -> HeadFold:
+    settings = {**target.settings, **{name: fields[name] for name in (_PAD,) if name in fields}}
+    before, report = {name: getattr(checkpoint.choice.config, name, None) for name in settings}, checkpoint.report
     return HeadFold(
         kind=source.kind,
-        class_before=checkpoint.report.model.class_name,
-        formula_before=checkpoint.report.head.formula if checkpoint.report.head is not None else source.head.formula,
+        class_before=report.model.class_name,
+        formula_before=report.head.formula if report.head is not None else source.head.formula,
         formula=target.formula,
         parameters=target.parameters,
-        settings=changed_fields(before, target.settings),
-        to_do=tuple(_sentences_to_do(checkpoint, source)),
+        settings=changed_fields(before, settings),
+        to_do=tuple(_sentences_to_do(checkpoint, source, target, fields)),
     )
 
 
-def _sentences_to_do(checkpoint: Checkpoint, source: FoldSource) -> Iterator[str]:
+def _sentences_to_do(
+    checkpoint: Checkpoint, source: FoldSource, target: FoldTarget, fields: Mapping[str, Any]
+) -> Iterator[str]:
     """Yields what the library does to texts and scores beside the arithmetic of the head."""
     settings = _library_settings(checkpoint)
     prompts, default = settings.get("prompts"), settings.get("default_prompt_name")
@@ -137,7 +147,11 @@ def _sentences_to_do(checkpoint: Checkpoint, source: FoldSource) -> Iterator[str
     if prompt:
         quoted = json.dumps(prompt, ensure_ascii=False)
         yield f"sentence-transformers puts the prompt {quoted} before each text; put it there yourself."
-    if _problem_type(checkpoint, source) is None:
+    if target.kind is FoldKind.CHAIN:
+        function = own_activation(checkpoint.report, checkpoint.manifest)
+        if function not in (Activation.NONE, Activation.SIGMOID):
+            yield f"CrossEncoder doesn't put {function} on the scores: put it there yourself."
+    if source.kind is not FoldKind.CLASS and "problem_type" not in fields:
         function = checkpoint.report.model.activation
         yield f"No setting of config.json says that {function} is put on the scores: put it there yourself."
     if source.rows:
@@ -150,49 +164,39 @@ def _library_settings(checkpoint: Checkpoint) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _fold_report(fold: HeadFold, source: FoldSource, target: FoldTarget) -> EditReport:
-    return EditReport(tool_version(), "", "", target.name, source.labels, EditProof(), fold=fold)
-
-
-def _promise_scores(report: EditReport, fold: HeadFold, source: FoldSource) -> EditReport:
-    """Adds the proof to the report, and what holds of the scores."""
-    probability = f" Their sigmoid is the probability of {source.labels[0]}." if source.is_difference else ""
+def _promise_scores(report: EditReport, fold: HeadFold, source: FoldSource) -> dict[str, Any]:
+    """Gives the fields of the report on the proof, and on what holds of the scores."""
+    is_difference = len(source.labels) < len(source.rows)
+    probability = f" Their sigmoid is the probability of {source.labels[0]}." if is_difference else ""
     exact = f"The scores of {report.model_class} are those of {fold.class_before}, up to rounding.{probability}"
-    return replace(report, fold=fold, proof=_proof_of(fold), exact=(exact,))
-
-
-def _proof_of(fold: HeadFold) -> EditProof:
-    if fold.max_difference is None:
-        return EditProof()
-    return EditProof(
+    proof = EditProof(
         loads=True, scores_equal=True, base_unchanged=True, inputs=fold.inputs, texts=fold.inputs,
         max_difference=fold.max_difference, tolerance=fold.tolerance,
     )  # fmt: skip
+    return {"proof": proof, "exact": (exact,)}
 
 
-def _problem_type(checkpoint: Checkpoint, source: FoldSource) -> str | None:
-    """Gives the problem type with which programs put the function of before on the scores; None if none does."""
-    pipeline = checkpoint.manifest.sentence
-    if source.rows and source.kind is FoldKind.CHAIN and pipeline is not None:
-        return _BY_MODULE.get(pipeline.activation)
-    if source.rows:
-        return PROBLEM_TYPES[1 if len(source.labels) > 1 else 2]
-    return _BY_ACTIVATION.get(checkpoint.report.model.activation)
-
-
-_BY_ACTIVATION = dict(
-    zip((Activation.NONE.value, Activation.SOFTMAX.value, Activation.SIGMOID.value), PROBLEM_TYPES, strict=True)
-)
-_BY_MODULE = dict(zip(("Identity", "Softmax", "Sigmoid"), PROBLEM_TYPES, strict=True))
-"""The problem type with which Transformers' pipeline puts a function on the scores."""
+_PROBLEMS = {function.value: kind for kind, function in FUNCTION_OF_PROBLEM.items()}
+_PAD = "pad_token_id"
 
 
 def _fields_of_scores(checkpoint: Checkpoint, source: FoldSource) -> dict[str, Any]:
-    """Gives the fields of the configuration that keep the function on the scores, for programs and a CrossEncoder."""
+    """Gives the fields of the configuration that keep the function on the scores, for programs and a CrossEncoder.
+
+    A class of a language model needs the pad token too, to find the last token of each text in a batch.
+    """
     found: dict[str, Any] = {}
-    problem, activation = _problem_type(checkpoint, source), _library_settings(checkpoint).get("activation_fn")
-    if problem is not None and source.kind is not FoldKind.CLASS:
-        found["problem_type"] = problem
+    pipeline, function = checkpoint.manifest.sentence, checkpoint.report.model.activation
+    if source.kind is FoldKind.TOKENS:
+        function = Activation.SOFTMAX if len(source.labels) > 1 else Activation.SIGMOID
+    elif source.rows and pipeline is not None:
+        function = pipeline.activation.lower().replace("identity", Activation.NONE)
+    if source.kind is not FoldKind.CLASS:
+        found |= {"problem_type": _PROBLEMS[function]} if function in _PROBLEMS else {}
+        if getattr(checkpoint.choice.config, _PAD, None) is None:
+            pad = open_tokenizer(checkpoint.location).pad_token_id
+            found |= {_PAD: pad} if pad is not None else {}
+    activation = _library_settings(checkpoint).get("activation_fn")
     if isinstance(activation, str):
         found["sentence_transformers"] = {"activation_fn": activation}  # where it looks without modules.json
     return found
@@ -207,6 +211,7 @@ def _copy_others(place: Path, folder: Path, checkpoint: Checkpoint) -> tuple[str
     left = [item for item in left_behind(folder, contents, manifest) if item not in {*weights, *replaced, *modules}]
     taken = taken_names(contents.files, left, *weights, *replaced, "config.json", EDIT_RECORD)
     copy_files(folder, place, taken, link=False)
+    _limit_texts(place, checkpoint)
     return tuple(left)
 
 
@@ -221,34 +226,23 @@ def _limit_texts(place: Path, checkpoint: Checkpoint) -> None:
         write_small_file(path, json.dumps(settings | {"model_max_length": most}, indent=2, ensure_ascii=False) + "\n")
 
 
-def _proof_task(checkpoint: Checkpoint, source: FoldSource, target: FoldTarget, wish: EditWish) -> FoldTask:
+def _proof_task(
+    checkpoint: Checkpoint, source: FoldSource, target: FoldTarget, wish: EditWish, place: Path
+) -> FoldTask:
     request = checkpoint.request
     return FoldTask(
-        source=checkpoint.location.reference,
-        result="",
-        before=source.kind,
-        after=target.kind,
-        kept=target.kept,
-        tokens=request.tokens,
-        rows=source.rows,
-        scores=len(source.labels),
-        texts=tuple(wish.texts),
-        is_computed=target.is_computed,
-        model_class=request.model_class,
-        trust_remote_code=request.trust_remote_code,
-    )
+        checkpoint.location.reference, str(place), source.kind, target.kind, target.kept, len(source.labels),
+        request.tokens, request.labels, tuple(wish.texts), request.model_class, request.trust_remote_code,
+    )  # fmt: skip
 
 
-def _with_proof(fold: HeadFold, task: FoldTask, place: Path) -> HeadFold:
+def _prove_fold(fold: HeadFold, task: FoldTask, exact: Values) -> HeadFold:
     """Adds the proof to the facts of a fold. Raises DoesNotFold for a result that isn't proven."""
-    found = prove_fold_apart(replace(task, result=str(place)))
+    file = Path(task.result) / EXACT
+    save_file({name: item.contiguous() for name, item in exact.items()}, file)
+    found = prove_fold_apart(task)
+    file.unlink()
     if found.reason:
         raise DoesNotFold(f"the fold could not be proven: {found.reason}")
-    return replace(
-        fold,
-        proven_with=found.library,
-        inputs=found.inputs,
-        max_difference=found.max_difference,
-        tolerance=found.tolerance,
-        to_do=(*fold.to_do, *found.notes),
-    )
+    proof = {name: getattr(found, name) for name in ("inputs", "max_difference", "tolerance")}
+    return replace(fold, proven_with=found.library, to_do=(*fold.to_do, *found.notes), **proof)

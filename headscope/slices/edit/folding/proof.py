@@ -8,51 +8,56 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
+from safetensors.torch import load_file
 
 from headscope.copies.facts import FoldKind
 from headscope.copies.proving import answer_task, prove_in_process, same_bytes
 from headscope.core.facts import Task
 from headscope.core.facts.counting import few_of
 from headscope.core.facts.stored.location import HubOptions, Location
-from headscope.core.model.loading.inference import NO_LIMIT, open_tokenizer
+from headscope.core.model.classes.model_request import Choice
+from headscope.core.model.loading.inference import NO_LIMIT, load_model, open_tokenizer
 from headscope.core.source.loading import choose_class
 from headscope.core.source.reading.reading import loadable, read_checkpoint
 from headscope.core.source.request import Request
+from headscope.core.upstream.loaders import LoadRequest, load_with
 from headscope.errors import HeadscopeError, Unsupported, first_line
-from headscope.shared.trial.inputs import long_text, text_inputs
+from headscope.shared.trial.inputs import TextInput, encode_text, long_text, text_inputs
 from headscope.slices.edit.folding.arithmetic import Values
 from headscope.slices.edit.folding.source import read_values
 
+EXACT = ".exact"
+"""The file in the result, for the proof alone, with the computed parameters in single precision."""
 _ROUNDINGS, _SUMS = 8, 64
-"""How often rounding may add up: in units of the stored format if values were computed, and of single precision."""
+"""How often rounding may add up, in relation to the largest number that makes a score: that of the stored format, and
+of single precision.
+"""
 _BATCH = 8
 _SHORT_LIMIT = 512
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _PACKAGES = {FoldKind.CHAIN: "sentence_transformers", FoldKind.VALUE: "trl"}
-TextsToScore = Sequence[tuple[str, ...]]
+_Encoded = Mapping[str, torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
 class FoldTask:
-    """Task of the proof: the folders, what scored before and after, and the tensors that stay."""
+    """Task of the proof: the folders, what scored before and after, the tensors that stay, and the scores' number."""
 
     source: str
     result: str
     before: FoldKind
     after: FoldKind
     kept: tuple[str, ...]
+    scores: int
     tokens: tuple[str, ...] = ()
-    rows: tuple[int, ...] = ()
-    """The tokens of a language model whose logits are the scores."""
-    scores: int = 1
+    labels: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
-    is_computed: bool = True
-    """Whether a parameter was computed and rounded, not copied."""
     model_class: str | None = None
     trust_remote_code: bool = False
 
@@ -82,130 +87,160 @@ def prove_fold_apart(task: FoldTask) -> FoldProof:
 
 def prove_fold_here(task: FoldTask) -> FoldProof:
     """Proves the fold in this process."""
+    package = package_of(task.before)
+    options = {"tokens": task.tokens, "labels": task.labels, "model_class": task.model_class}
     try:
-        eps = _check_kept_tensors(task)
-        package = package_of(task.before)
         library = f"{package} {importlib.import_module(package).__version__}"
-        before = _SCORERS[task.before](task, task.source)
-        after = _SCORERS[task.after](task, task.result)
-        if task.before is FoldKind.CHAIN and task.rows:  # the library asks the language model in its own prompt
-            after.encode = before.encode
-        return replace(_compare_scores(task, before, after, eps), library=library)
+        own = _choose_in(task.source, trust_remote_code=task.trust_remote_code, **options)
+        exact = load_file(Path(task.result) / EXACT)
+        eps = _check_tensors(task, read_values(*own), read_values(*_choose_in(task.result)), exact)
+        before = _scorer_of_source(task, *own)
+        after = _scorer_of_chain(task, task.result) if task.after is FoldKind.CHAIN else _scorer_of_class(task.result)
+        texts, notes = _texts_to_score(task, before, after)
+        found = _compare_scores(texts, before, after, exact, eps=eps)
+        return replace(found, library=library, notes=(*notes, *found.notes))
     except HeadscopeError as err:
         return FoldProof(reason=err.message)
     except ImportError as err:
         return FoldProof(reason=f"a library can't be imported: {first_line(err)}")
 
 
-def _check_kept_tensors(task: FoldTask) -> float:
-    """Raises Unsupported if a tensor of the base model has changed; gives the rounding of the stored format."""
-    options = {"model_class": task.model_class, "trust_remote_code": task.trust_remote_code}
-    before = _read_folder(task.source, tokens=task.tokens, **options)
-    after = _read_folder(task.result)
+def _choose_in(folder: str, **options: Any) -> tuple[Choice, Location]:
+    request = Request(Location(folder, hub=HubOptions(offline=True)), **options)
+    manifest = read_checkpoint(request, None)
+    return choose_class(request, manifest), loadable(request, manifest)
+
+
+def _check_tensors(task: FoldTask, before: Values, after: Values, exact: Values) -> float:
+    """Raises Unsupported if a tensor of the base model has changed, or a computed one is not just rounded.
+
+    Gives the rounding of the format in which the computed ones are stored.
+    """
     changed = [name for name in task.kept if name not in after or not same_bytes(before[name], after[name])]
     if changed:
         raise Unsupported(f"the base model has changed: {few_of(changed)}", "")
-    return max((torch.finfo(item.dtype).eps for item in after.values() if item.is_floating_point()), default=0.0)
+    changed = [name for name, item in exact.items() if not same_bytes(item.to(after[name].dtype), after[name])]
+    if changed:
+        raise Unsupported(f"other values than the computed ones are stored: {few_of(changed)}", "")
+    return max((torch.finfo(after[name].dtype).eps for name in exact), default=0.0)
 
 
-def _read_folder(folder: str, **options: Any) -> Values:
-    request = Request(Location(folder, hub=HubOptions(offline=True)), **options)
-    manifest = read_checkpoint(request, None)
-    return read_values(choose_class(request, manifest), loadable(request, manifest))
+def _texts_to_score(task: FoldTask, before: _Scorer, after: _Scorer) -> tuple[list[TextInput], tuple[str, ...]]:
+    """Lists texts, then pairs, of different lengths, and what a user has to know about them, in sentences.
 
-
-def _compare_scores(task: FoldTask, before: _Scorer, after: _Scorer, eps: float) -> FoldProof:
+    A text that is cut is among them if both sides cut it at the same few tokens. Raises Unsupported for other IDs.
+    """
+    kind, tokenizer = Task.SEQUENCE_CLASSIFICATION, before.tokenizer
     limits = [min(item.tokenizer.model_max_length, NO_LIMIT) for item in (before, after)]
-    texts = _texts_to_score(task, before.tokenizer, limits)
-    notes = []
-    if limits[0] != limits[1]:
-        words = ["not cut" if limit == NO_LIMIT else f"cut at {limit:,} tokens" for limit in limits]
-        notes.append(f"Long texts were {words[0]} before; now they are {words[1]}.")
-    differing = [item for item in texts if before.ids(item) != after.ids(item)]
+    found = [TextInput("text", (text,)) for text in task.texts]
+    found += (*text_inputs(tokenizer, kind), *text_inputs(tokenizer, kind, takes_pairs=True))
+    if limits[0] == limits[1] <= _SHORT_LIMIT:
+        found.append(TextInput("long text", (long_text(tokenizer, limits[0]),)))
+    encoders = before.encode, after.encode
+    if before.asks:  # the library asks a language model in its own prompt, which stays with the caller
+        encoders = _encoder_of(before.tokenizer), _encoder_of(after.tokenizer)
+        after.encode = before.encode
+    ids = [[encode([item])["input_ids"].tolist() for item in found] for encode in encoders]
+    differing = sum(one != other for one, other in zip(*ids, strict=True))
     if differing:
-        raise Unsupported(f"the tokenizers before and after give {len(differing)} of {len(texts)} texts other IDs", "")
+        raise Unsupported(f"the tokenizers before and after give {differing} of {len(found)} texts other IDs", "")
+    notes, words = [], ["not cut" if limit == NO_LIMIT else f"cut at {limit:,} tokens" for limit in limits]
+    if limits[0] != limits[1]:
+        notes.append(f"Long texts were {words[0]} before; now they are {words[1]}.")
+    if not (before.can_batch and after.can_batch):
+        notes.append("Without a pad token, only single texts were compared.")
+    return sorted(found, key=lambda item: len(item.parts)), tuple(notes)
+
+
+def _compare_scores(
+    texts: Sequence[TextInput], before: _Scorer, after: _Scorer, exact: Values, *, eps: float
+) -> FoldProof:
+    """Compares the scores with the computed parameters in single precision, so that half precision hides nothing.
+
+    Then it measures what rounding these parameters does to the scores; `eps` is the rounding of their format.
+    """
+    stored = {name: item.clone() for name, item in after.model.state_dict().items() if name in exact}
+    after.model.load_state_dict(exact, strict=False)
     own, new = before.score(texts, 1), after.score(texts, 1)
     if own.shape != new.shape:
         raise Unsupported(f"there were scores of the shape {list(own.shape)}, and now {list(new.shape)}", "")
-    if not bool(own.isfinite().all() and new.isfinite().all()):
-        raise Unsupported("some scores are not finite, so nothing is proven about them", "")
-    if not bool((own.std(0) > 0).any()):
+    apart, most, notes = _largest_of(own - new), _SUMS * torch.finfo(torch.float32).eps * before.largest, list[str]()
+    if not bool((own.std(0) > most).any()):
         raise Unsupported("the scores don't depend on the text, so nothing is proven", "")
-    single = torch.finfo(torch.float32).eps
-    scale = max(1.0, float(own.abs().max()), before.largest)
-    tolerance = scale * max(_SUMS * single, _ROUNDINGS * eps if task.is_computed and eps > single else 0.0)
-    apart = float((own - new).abs().max())
     if before.can_batch and after.can_batch:
         batch, padded = before.score(texts, _BATCH), after.score(texts, _BATCH)
-        moved = float((own - batch).abs().max())
-        if moved <= tolerance:
-            apart = max(apart, float((padded - batch).abs().max()))
-        else:  # the source's own scores depend on padding: the fold has to give those of single texts
-            apart = max(apart, float((padded - own).abs().max()))
+        padding = _largest_of(padded - batch)
+        if padding > most:  # the source's own scores may depend on it: the fold has to give those of single texts
+            padding, moved = _largest_of(padded - own), _largest_of(batch - own)
             notes.append(
                 f"In padded batches the scores before the fold differ from those of single texts by up to {moved:.2g}; "
                 "those of the result don't."
             )
-    else:
-        notes.append("Without a pad token, only single texts were compared.")
-    reason = "" if apart <= tolerance else f"scores differ by up to {apart:.3g} (rounding explains {tolerance:.3g})"
-    return FoldProof("", len(texts), apart, tolerance, tuple(notes), reason)
+        apart = max(apart, padding)
+    if apart <= most:
+        after.model.load_state_dict(stored, strict=False)
+        rounded = after.score(texts, 1)
+        apart = max(apart, _largest_of(rounded - own))
+        most += min(_largest_of(rounded - new), _ROUNDINGS * eps * before.largest)
+    reason = "" if apart <= most else f"scores differ by up to {apart:.3g} (rounding explains {most:.3g})"
+    return FoldProof("", len(texts), apart, most, tuple(notes), reason)
 
 
-def _texts_to_score(task: FoldTask, tokenizer: Any, limits: Sequence[int]) -> TextsToScore:
-    """Lists texts and pairs of different lengths; a text that is cut too, if both sides cut it at the same few."""
-    kind = Task.SEQUENCE_CLASSIFICATION
-    found = [*text_inputs(tokenizer, kind), *text_inputs(tokenizer, kind, takes_pairs=True)]
-    is_short = limits[0] == limits[1] <= _SHORT_LIMIT
-    long = [(long_text(tokenizer, limits[0]),)] if is_short else []
-    return [*((text,) for text in task.texts), *(item.parts for item in found), *long]
+def _largest_of(difference: torch.Tensor) -> float:
+    """Gives the largest difference of two scores. Raises Unsupported if one isn't a number."""
+    if not bool(difference.isfinite().all()):
+        raise Unsupported("some scores are not finite, so nothing is proven about them", "")
+    return float(difference.abs().max())
 
 
 @dataclass(slots=True)
 class _Scorer:
-    """A loaded model: `run` scores a batch of texts, with `encode` for their tensors.
+    """A loaded model: `run` scores a batch of texts or of pairs, with `encode` for their tensors.
 
-    `largest` is the largest number that made a score.
+    `asks` is true for a library that puts texts into its own prompt, and `is_difference` if the second score minus the
+    first one is the result. `largest` is the largest number that made a score.
     """
 
+    model: Any
     tokenizer: Any
-    encode: Callable[[TextsToScore], Mapping[str, torch.Tensor]]
-    run: Callable[[TextsToScore], torch.Tensor]
-    largest: float = 0.0
+    encode: Callable[[Sequence[TextInput]], _Encoded]
+    run: Callable[[_Scorer, Sequence[TextInput]], torch.Tensor]
+    asks: bool = False
+    is_difference: bool = False
+    largest: float = 1.0
 
     @property
     def can_batch(self) -> bool:
         """True if texts of different lengths can be padded."""
         return self.tokenizer.pad_token is not None
 
-    def ids(self, text: tuple[str, ...]) -> list[int]:
-        """Lists the IDs of the tokens of a text or a pair."""
-        return list(self.encode([text])["input_ids"][0].tolist())
-
-    def score(self, texts: TextsToScore, size: int) -> torch.Tensor:
-        """Scores texts and pairs in batches of one kind, in their order."""
-        found: dict[int, torch.Tensor] = {}
-        for parts in sorted({len(item) for item in texts}):
-            places = [at for at, item in enumerate(texts) if len(item) == parts]
-            for start in range(0, len(places), size):
-                batch = places[start : start + size]
-                with torch.inference_mode():
-                    found |= zip(batch, self.run([texts[at] for at in batch]).float().cpu(), strict=True)
-        return torch.stack([found[at].reshape(-1) for at in range(len(texts))])
+    def score(self, texts: Sequence[TextInput], size: int) -> torch.Tensor:
+        """Scores texts, then pairs, in batches of one kind."""
+        rows = list[torch.Tensor]()
+        with torch.inference_mode():
+            for _, group in groupby(texts, key=lambda item: len(item.parts)):
+                some = list(group)
+                rows += (self.run(self, some[at : at + size]) for at in range(0, len(some), size))
+            found = torch.cat(rows).float().cpu()
+        self.largest = max(self.largest, float(found.abs().max()))
+        return found[:, 1:] - found[:, :1] if self.is_difference else found
 
 
-def _encode_texts(tokenizer: Any, texts: TextsToScore) -> Mapping[str, torch.Tensor]:
-    pairs = [item[1] for item in texts if len(item) > 1]
-    options = {"padding": len(texts) > 1, "truncation": tokenizer.model_max_length < NO_LIMIT}
-    return dict(tokenizer([item[0] for item in texts], pairs or None, return_tensors="pt", **options))
+def _encoder_of(tokenizer: Any) -> Callable[[Sequence[TextInput]], _Encoded]:
+    return lambda texts: encode_text(tokenizer, texts, Task.SEQUENCE_CLASSIFICATION)
 
 
-def _open_tokenizer_in(folder: str) -> tuple[Any, Callable[[TextsToScore], Mapping[str, torch.Tensor]]]:
+def _scorer_in(folder: str, model: Any, run: Callable[[_Scorer, Sequence[TextInput]], torch.Tensor]) -> _Scorer:
     tokenizer = open_tokenizer(Location(folder, hub=HubOptions(offline=True)))
-    return tokenizer, partial(_encode_texts, tokenizer)
+    return _Scorer(model, tokenizer, _encoder_of(tokenizer), run)
 
 
-def _scorer_of_class(task: FoldTask, folder: str) -> _Scorer:
+def _scores_of_class(scorer: _Scorer, texts: Sequence[TextInput]) -> torch.Tensor:
+    found: torch.Tensor = scorer.model(**scorer.encode(texts)).logits
+    return found
+
+
+def _scorer_of_class(folder: str) -> _Scorer:
     """Loads a classifier with `from_pretrained` alone."""
     model, info = transformers.AutoModelForSequenceClassification.from_pretrained(
         folder, dtype=torch.float32, output_loading_info=True, local_files_only=True
@@ -213,15 +248,31 @@ def _scorer_of_class(task: FoldTask, folder: str) -> _Scorer:
     gaps = [str(name) for part in ("missing_keys", "mismatched_keys", "unexpected_keys") for name in info[part]]
     if gaps:
         raise Unsupported(f"from_pretrained leaves {few_of(gaps)}", "")
-    model.eval()
-    tokenizer, encode = _open_tokenizer_in(folder)
+    return _scorer_in(folder, model.eval(), _scores_of_class)
 
-    def run(texts: TextsToScore) -> torch.Tensor:
-        found: torch.Tensor = model(**scorer.encode(texts)).logits
-        return found
 
-    scorer = _Scorer(tokenizer, encode, run)
+def _scorer_of_source(task: FoldTask, choice: Choice, place: Location) -> _Scorer:
+    """Loads what scored before, with its own library."""
+    if task.before is FoldKind.CHAIN:
+        return replace(_scorer_of_chain(task, task.source), asks=bool(choice.rows))
+    if task.before is FoldKind.VALUE:
+        model = load_with("trl", LoadRequest(task.source, {}, {})).float().eval()
+        scorer = _scorer_in(task.source, model, _scores_of_values)
+        scorer.tokenizer.padding_side = "right"
+        return scorer
+    # Of tokens, it's Transformers' own model, whose logits at the last position are read.
+    model = load_model(choice, place, torch.device("cpu"), torch.float32)
+    scorer = replace(_scorer_in(task.source, model, _scores_of_class), is_difference=len(choice.rows) > task.scores)
+    if choice.rows:
+        scorer.tokenizer.padding_side = "left"
     return scorer
+
+
+def _scores_of_values(scorer: _Scorer, texts: Sequence[TextInput]) -> torch.Tensor:
+    """Gives the value at the last token, with TRL's value head."""
+    encoded = scorer.encode(texts)
+    found: torch.Tensor = scorer.model(**encoded)[2]
+    return found[torch.arange(len(texts)), encoded["attention_mask"].sum(1) - 1].reshape(len(texts), -1)
 
 
 def _scorer_of_chain(task: FoldTask, folder: str) -> _Scorer:
@@ -231,66 +282,27 @@ def _scorer_of_chain(task: FoldTask, folder: str) -> _Scorer:
         folder, device="cpu", local_files_only=True, trust_remote_code=task.trust_remote_code
     ).float()
 
-    def encode(texts: TextsToScore) -> Mapping[str, torch.Tensor]:
-        found = encoder.preprocess([item if len(item) > 1 else item[0] for item in texts], prompt="")
-        return {name: found[name] for name in _INPUTS if name in found}
+    def preprocess(texts: Sequence[TextInput]) -> _Encoded:
+        found: _Encoded = encoder.preprocess([_as_given(item) for item in texts], prompt="")
+        return found
 
-    def run(texts: TextsToScore) -> torch.Tensor:
-        is_single = len(texts[0]) == 1
-        if is_single and len(texts) > 1:  # predict takes a list of texts as one pair
-            found: torch.Tensor = encoder(encoder.preprocess([item[0] for item in texts], prompt=""))["scores"]
+    def run(scorer: _Scorer, texts: Sequence[TextInput]) -> torch.Tensor:
+        if len(texts) > 1:  # predict takes a list of texts as one pair
+            found: torch.Tensor = encoder(preprocess(texts))["scores"]
             return found
-        found = encoder.predict(
-            texts[0][0] if is_single else list(texts),
-            batch_size=len(texts),
-            activation_fn=torch.nn.Identity(),
-            convert_to_tensor=True,
-            show_progress_bar=False,
-            prompt="",
-        )
-        return found.reshape(len(texts), -1)
+        options = {"convert_to_tensor": True, "show_progress_bar": False, "prompt": ""}
+        found = encoder.predict(_as_given(texts[0]), activation_fn=torch.nn.Identity(), **options)
+        return found.reshape(1, -1)
 
-    return _Scorer(encoder.tokenizer, encode, run)
+    def encode(texts: Sequence[TextInput]) -> _Encoded:
+        return {name: value for name, value in preprocess(texts).items() if name in _INPUTS}
+
+    return _Scorer(encoder.eval(), encoder.tokenizer, encode, run)
 
 
-def _scorer_of_tokens(task: FoldTask, folder: str) -> _Scorer:
-    """Loads a language model; its scores are logits of the last position, with padding on the left."""
-    model: Any = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
-    model.eval()
-    tokenizer, encode = _open_tokenizer_in(folder)
-    tokenizer.padding_side = "left"
+def _as_given(item: TextInput) -> str | tuple[str, ...]:
+    return item.parts if len(item.parts) > 1 else item.parts[0]
 
-    def run(texts: TextsToScore) -> torch.Tensor:
-        logits: torch.Tensor = model(**encode(texts)).logits[:, -1, list(task.rows)]
-        scorer.largest = max(scorer.largest, float(logits.abs().max()))
-        return logits if task.scores == len(task.rows) else logits[:, 1:] - logits[:, :1]
-
-    scorer = _Scorer(tokenizer, encode, run)
-    return scorer
-
-
-def _scorer_of_values(task: FoldTask, folder: str) -> _Scorer:
-    """Loads a language model with TRL's value head, whose value at the last token is the score."""
-    library: Any = importlib.import_module("trl.experimental.ppo")
-    model = library.AutoModelForCausalLMWithValueHead.from_pretrained(folder).float().eval()
-    tokenizer, encode = _open_tokenizer_in(folder)
-    tokenizer.padding_side = "right"
-
-    def run(texts: TextsToScore) -> torch.Tensor:
-        encoded = encode(texts)
-        values = model(**encoded)[2]
-        found: torch.Tensor = values[torch.arange(len(texts)), encoded["attention_mask"].sum(1) - 1]
-        return found.reshape(len(texts), -1)
-
-    return _Scorer(tokenizer, encode, run)
-
-
-_SCORERS: dict[FoldKind, Callable[[FoldTask, str], _Scorer]] = {
-    FoldKind.CHAIN: _scorer_of_chain,
-    FoldKind.TOKENS: _scorer_of_tokens,
-    FoldKind.VALUE: _scorer_of_values,
-    FoldKind.CLASS: _scorer_of_class,
-}
 
 if __name__ == "__main__":
     answer_task(FoldTask, prove_fold_here)

@@ -18,7 +18,7 @@ from headscope.core.model.quiet import quiet
 from headscope.core.source.checkpoint import Checkpoint
 from headscope.core.trace.layers import HeadLayer, LayeredHead, LayerKind, read_layers
 from headscope.core.upstream.torch import on_meta
-from headscope.errors import Unsupported, UsageError
+from headscope.errors import Unsupported, UsageError, first_line
 from headscope.slices.edit.folding.arithmetic import DoesNotFold, Values
 
 DIFFERENCE = "yes - no"
@@ -33,9 +33,7 @@ class FoldSource:
     head: LayeredHead
     labels: tuple[str, ...]
     rows: tuple[int, ...] = ()
-    """The tokens whose logits are the scores."""
-    is_difference: bool = False
-    """Whether one score, the difference of those of two tokens, stands for both."""
+    """The tokens whose logits are the scores, or whose difference is the one score."""
 
 
 def read_source(checkpoint: Checkpoint, scores: int | None) -> FoldSource:
@@ -56,27 +54,31 @@ def read_source(checkpoint: Checkpoint, scores: int | None) -> FoldSource:
         raise UsageError("--scores counts the scores of two tokens", "leave it out, or add --tokens NO,YES")
     if choice.rows:
         return _source_of_tokens(checkpoint, scores)
-    chain = choice.chain
-    if chain is not None and not chain.score_count:
+    if choice.chain is not None and not choice.chain.score_count:
         raise DoesNotFold("the chain gives an embedding and no scores: no class of Transformers returns one")
-    if chain is not None:
-        return FoldSource(FoldKind.CHAIN, _read_head(checkpoint, choice.cls, choice.config), report.model.labels)
-    if choice.head is None:
-        return FoldSource(FoldKind.CLASS, _read_head(checkpoint, choice.cls, choice.config), report.model.labels)
-    if not isinstance(choice.head, ScoreHead) or choice.head.name == "lm_head":
+    if choice.head is not None and (not isinstance(choice.head, ScoreHead) or choice.head.name == "lm_head"):
         raise DoesNotFold("the head scores each token, and which of them is read isn't in the checkpoint")
     head = _read_head(checkpoint, choice.cls, choice.config)
-    # TRL, LlamaFactory and OpenRLHF take the value of the last token that is not padding as the reward.
-    return FoldSource(FoldKind.VALUE, replace(head, positions=Positions(Where.LAST_NON_PAD)), report.model.labels)
+    kind = FoldKind.CHAIN if choice.chain is not None else FoldKind.CLASS
+    if choice.head is not None:
+        # TRL, LlamaFactory and OpenRLHF take the value of the last token that is not padding as the reward.
+        kind, head = FoldKind.VALUE, replace(head, positions=Positions(Where.LAST_NON_PAD))
+    return FoldSource(kind, head, report.model.labels)
+
+
+def build_on_meta(cls: Any, config: Any) -> Any:
+    """Builds a class without memory for its weights. Raises Unsupported if its configuration can't be built."""
+    try:
+        with quiet(), on_meta():
+            return cls(config).train(False)
+    except Exception as err:  # whatever a foreign constructor raises
+        raise Unsupported(f"{cls.__name__} can't be built from config.json: {first_line(err)}", "") from err
 
 
 def _read_head(checkpoint: Checkpoint, cls: Any, config: Any) -> LayeredHead:
-    with quiet(), on_meta():
-        model = cls(config).train(False)
+    model = build_on_meta(cls, config)
     try:
         return read_layers(model, checkpoint.choice.task)
-    except DoesNotFold:
-        raise
     except Unsupported as err:
         chain = checkpoint.choice.chain
         which = f"Pooling {', '.join(chain.pooling)}: " if chain is not None and chain.pooling else ""
@@ -89,25 +91,21 @@ def _source_of_tokens(checkpoint: Checkpoint, scores: int | None) -> FoldSource:
     small, config, _ = with_few_tokens(choice.cls, choice.config, len(choice.rows))
     head = _read_head(checkpoint, small, config)
     rows = tuple(row.id for row in choice.rows)
-    if (scores or 1) > len(rows) or scores == 0:
-        raise UsageError(f"--scores {scores} is not 1 or the number of tokens, {len(rows)}", "leave it out for one")
-    head = replace(head, layers=_with_picked_rows(head.layers, rows))
-    # sentence-transformers' LogitScore subtracts too, and the softmax of two logits is the sigmoid of the difference.
-    is_pair = len(rows) == 2 and scores != 2
-    if is_pair:
-        difference = HeadLayer(LayerKind.LINEAR, DIFFERENCE, DIFFERENCE)
-        head = replace(head, layers=(*head.layers, difference))
+    if scores not in {None, len(rows)} and (scores != 1 or len(rows) > 2):
+        raise UsageError(f"--scores {scores} is not 1 or the number of tokens, {len(rows)}", "leave it out")
     named = checkpoint.manifest.sentence is not None and not checkpoint.request.tokens
-    kind = FoldKind.CHAIN if named else FoldKind.TOKENS
     if named and scores == 2:
         raise UsageError("the CrossEncoder has one score, yes minus no", "leave out --scores")
-    return FoldSource(kind, head, labels[1:] if is_pair else labels, rows, is_pair)
-
-
-def _with_picked_rows(layers: tuple[HeadLayer, ...], rows: tuple[int, ...]) -> tuple[HeadLayer, ...]:
-    """Picks the rows in the matrix of the vocabulary, where factors and functions of single scores come after it."""
-    found = [replace(layer, rows=rows) if layer.kind is LayerKind.LINEAR else layer for layer in layers]
-    return tuple(layer for layer in found if layer.kind is not LayerKind.ROWS)
+    # The rows are picked in the matrix of the vocabulary: what comes after it computes single scores.
+    layers = [replace(layer, rows=rows) if layer.kind is LayerKind.LINEAR else layer for layer in head.layers]
+    layers = [layer for layer in layers if layer.kind is not LayerKind.ROWS]
+    if len(rows) == 2 and scores != 2:
+        # sentence-transformers' LogitScore subtracts too, and the softmax of two logits is the sigmoid of the
+        # difference.
+        layers.append(HeadLayer(LayerKind.LINEAR, DIFFERENCE, DIFFERENCE))
+        labels = labels[1:]
+    kind = FoldKind.CHAIN if named else FoldKind.TOKENS
+    return FoldSource(kind, replace(head, layers=tuple(layers)), labels, rows)
 
 
 def read_values(choice: Choice, place: Location) -> Values:

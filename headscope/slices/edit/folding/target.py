@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -19,17 +19,10 @@ from headscope.core.facts.counting import few_of
 from headscope.core.model.classes.catalog import class_for
 from headscope.core.model.classes.model_request import Choice, class_by_name
 from headscope.core.model.quiet import quiet
-from headscope.core.trace.layers import (
-    LayeredHead,
-    LayerKind,
-    is_same_function,
-    module_as_layer,
-    read_layers,
-)
-from headscope.core.upstream.torch import on_meta
+from headscope.core.trace.layers import LayeredHead, LayerKind, is_same_function, module_as_layer, read_layers
 from headscope.errors import HeadscopeError, Unsupported, UsageError, first_line
-from headscope.slices.edit.folding.arithmetic import DoesNotFold, FilledParameter, Values, fill_class
-from headscope.slices.edit.folding.source import FoldSource
+from headscope.slices.edit.folding.arithmetic import DoesNotFold, Values, fill_class
+from headscope.slices.edit.folding.source import FoldSource, build_on_meta
 
 OWN_CLASS = "auto"
 _POOLINGS = ("cls", "mean", "first", "last", "max")
@@ -42,7 +35,7 @@ class FoldTarget:
     """What a head is folded into: its class and formula, and the parameters that the head gives.
 
     `settings` are the fields of the configuration that were changed for it, and `kept` the parameters that stay.
-    `write` writes the model into a folder that has the tokenizer; it gets more fields of the configuration.
+    `write` writes the model into a folder; it gets more fields of the configuration.
     """
 
     kind: FoldKind
@@ -52,11 +45,8 @@ class FoldTarget:
     kept: tuple[str, ...]
     write: Callable[[Path, Mapping[str, Any]], None]
     settings: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def is_computed(self) -> bool:
-        """True if a parameter was computed and not copied."""
-        return not all(item.is_copied for item in self.parameters)
+    exact: Values = field(default_factory=dict)
+    """The parameters that are computed, in single precision: before they are rounded to the stored format."""
 
 
 def class_to_fold_into(name: str, choice: Choice) -> Any:
@@ -81,47 +71,42 @@ def find_target(cls: Any, choice: Choice, source: FoldSource, values: Values) ->
     `values` are the source's tensors. Tries the settings that the class's head reads. Raises DoesNotFold with the part
     of the head that has no place in the class.
     """
-    plain = _config_with_labels(choice.config, source.labels)
+    plain = _config_with(choice.config, {
+        "num_labels": len(source.labels),
+        "id2label": dict(enumerate(source.labels)),
+        "label2id": {name: at for at, name in enumerate(source.labels)},
+    })  # fmt: skip
+    vars(plain).pop("auto_map", None)  # it names classes in code of the checkpoint
     failed: DoesNotFold | None = None
     waiting: Iterator[Mapping[str, Any]] = iter([{}])
-    known: LayeredHead | None = None
     while (settings := next(waiting, None)) is not None:
         try:
             config = _config_with(plain, settings)
-            model = _build_on_meta(cls, config)
+            model = build_on_meta(cls, config)
             head = read_layers(model, Task.SEQUENCE_CLASSIFICATION)
-            if known is None:
-                known = head
+            if not settings:
                 waiting = _other_settings(plain, head, source.head)
             shapes = {name: item.shape for name, item in model.state_dict().items()}
             filled = fill_class(source.head, values, head, shapes, cls.__name__)
-            kept = _kept_parameters(shapes, filled, values, cls.__name__)
+            own = {item.name for item in filled}
+            kept = tuple(key for key in shapes if key not in own)
+            missing = [key for key in kept if key not in values or values[key].shape != shapes[key]]
+            if missing:
+                raise DoesNotFold(f"{cls.__name__} has {few_of(missing)}, which nothing in the checkpoint gives")
             dtype = next((values[name].dtype for name in kept if values[name].is_floating_point()), torch.float32)
-            state = {name: values[name] for name in kept} | {item.name: item.values.to(dtype) for item in filled}
-            return FoldTarget(
-                FoldKind.CLASS,
-                cls.__name__,
-                head.formula,
-                tuple(FoldedParameter(item.name, item.sources, item.is_copied) for item in filled),
-                kept,
-                partial(_write_class, cls, _config_with(config, {"dtype": dtype}), state),
-                settings,
-            )
+            exact = {item.name: computed.float() for item, computed in filled.items()}
+            state = {name: values[name] for name in kept} | {name: item.to(dtype) for name, item in exact.items()}
+            is_rounded = {item: bool((computed != state[item.name]).any()) for item, computed in filled.items()}
+            parameters = tuple(replace(item, is_copied=item.is_copied and not is_rounded[item]) for item in filled)
+            write = partial(_write_class, cls, _config_with(config, {"dtype": dtype}), state)
+            return FoldTarget(FoldKind.CLASS, cls.__name__, head.formula, parameters, kept, write, settings, exact)
         except DoesNotFold as err:
             failed = err if failed is None or err.depth > failed.depth else failed
         except HeadscopeError:
-            if known is None:  # other settings may be impossible
+            if failed is None:  # other settings may be impossible
                 raise
     assert failed is not None  # it ended without a target
     raise failed
-
-
-def _config_with_labels(config: Any, labels: Sequence[str]) -> Any:
-    found = deepcopy(config)
-    found.num_labels = len(labels)
-    found.id2label = dict(enumerate(labels))
-    found.label2id = {name: at for at, name in enumerate(labels)}
-    return found
 
 
 def _config_with(config: Any, settings: Mapping[str, Any]) -> Any:
@@ -133,14 +118,6 @@ def _config_with(config: Any, settings: Mapping[str, Any]) -> Any:
     except Exception as err:  # strict configurations raise errors of huggingface_hub
         raise Unsupported(f"the configuration takes no other value: {first_line(err)}", "") from err
     return found
-
-
-def _build_on_meta(cls: Any, config: Any) -> Any:
-    try:
-        with quiet(), on_meta():
-            return cls(config).train(False)
-    except Exception as err:  # whatever a foreign constructor raises
-        raise Unsupported(f"{cls.__name__} can't be built from config.json: {first_line(err)}", "") from err
 
 
 def _other_settings(config: Any, head: LayeredHead, source: LayeredHead) -> Iterator[Mapping[str, Any]]:
@@ -170,19 +147,7 @@ def _other_values(value: Any, source: LayeredHead) -> Iterator[Any]:
 
 def _write_class(cls: Any, config: Any, state: Values, place: Path, fields: Mapping[str, Any]) -> None:
     """Writes a class with its parameters."""
-    model = _build_on_meta(cls, _config_with(config, fields))
+    model = build_on_meta(cls, _config_with(config, fields))
     with quiet():
         model.load_state_dict(state, assign=True)
         model.save_pretrained(place)
-
-
-def _kept_parameters(
-    shapes: Mapping[str, torch.Size], filled: Sequence[FilledParameter], values: Values, name: str
-) -> tuple[str, ...]:
-    """Lists what the class takes from the base model. Raises DoesNotFold if the base model lacks some of it."""
-    own = {item.name for item in filled}
-    rest = [key for key in shapes if key not in own]
-    missing = [key for key in rest if key not in values or values[key].shape != shapes[key]]
-    if missing:
-        raise DoesNotFold(f"{name} has {few_of(missing)}, which nothing in the checkpoint gives")
-    return tuple(rest)
