@@ -41,7 +41,6 @@ from headscope.core.words.words import (
     gives_embedding,
     loss_of,
     place_words,
-    result_of,
     share_of,
     share_of_one,
     size_of,
