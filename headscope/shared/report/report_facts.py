@@ -41,6 +41,7 @@ from headscope.core.words.words import (
     gives_embedding,
     loss_of,
     place_words,
+    result_of,
     share_of,
     share_of_one,
     size_of,
@@ -117,7 +118,7 @@ def formula_facts(report: Report) -> FactLines:
     if report.head is None:
         return
     if report.head.formula:
-        yield "formula", label(report.head.formula)
+        yield "formula", label(f"{result_of(report.model)} = {report.head.expression}")
     rows = report.head.token_rows
     if rows is not None:
         yield "scores", label(_scores_of_tokens(report, report.head, rows))
