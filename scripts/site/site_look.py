@@ -257,6 +257,7 @@ def _face(report: Report, *, is_default: bool) -> dict[str, Any]:
     """All that the page shows, with the names of classes left out. Raises Unfit where a text depends on them."""
     document = inspect_document(report)
     labels, document["model"]["labels"] = document["model"]["labels"], []
+    document["summary"] |= {"reference": "", "labels": []}
     document["checkpoint"] = {name: value for name, value in document["checkpoint"].items() if name not in _OWN}
     del document["environment"]
     is_named = bool(labels) and not report.model.labels_are_placeholders

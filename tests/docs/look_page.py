@@ -25,7 +25,7 @@ def said_of(report: Report, reference: str, typed: str) -> dict[str, Any]:
     for part, names in NOT_THE_PAGES.items():
         document[part] = {name: value for name, value in document[part].items() if name not in names}
     document["checkpoint"]["reference"] = reference
-    del document["summary"]  # for scripts: it says again what other fields say
+    document["summary"]["reference"] = reference
     rows = token_rows(report, report.head) if report.head is not None else ()
     labels = {name: body.plain for name, body in brief_label_facts(report)}["labels"]
     return {

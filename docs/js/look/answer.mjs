@@ -61,6 +61,7 @@ function documentOf(face, read, labels, words) {
   const own = { reference: modelName(read), kind: read.kind, revision: read.revision, commit: read.commit, bytes_total: read.size };
   return {
     ...face.report,
+    summary: { ...face.report.summary, reference: own.reference, labels: labels.slice(0, 8) },
     environment: { transformers: words.transformers },
     checkpoint: { ...own, ...face.report.checkpoint },
     model: { ...face.report.model, labels },
