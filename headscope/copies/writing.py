@@ -291,6 +291,11 @@ def write_small_file(path: Path, content: str | bytes) -> None:
     _sync_to_disk(path)
 
 
+def write_json(path: Path, document: Mapping[str, object]) -> None:
+    """Writes a small JSON file as a person reads it; see `write_small_file`."""
+    write_small_file(path, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+
+
 def write_weights(
     folder: Path, manifest: CheckpointManifest, stored: StoredFiles, new: Mapping[str, NewTensor]
 ) -> None:

@@ -34,6 +34,7 @@ from headscope.copies.writing import (
     staged,
     warn_of_unfinished,
     with_name,
+    write_json,
     write_small_file,
     write_weights,
 )
@@ -199,7 +200,7 @@ def add_record(folder: Path, report: EditReport, head: Sequence[str] = ()) -> No
     folded = [item.name for item in report.fold.parameters] if report.fold is not None else []
     keys = (*([*(item.name for item in report.tensors), *folded] or head), *saved)
     record = report.to_dict() | {"digests": digests_of(files, manifest, keys)}
-    write_small_file(folder / EDIT_RECORD, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+    write_json(folder / EDIT_RECORD, record)
 
 
 def _check_architecture(checkpoint: Checkpoint, wish: EditWish) -> None:
@@ -388,7 +389,7 @@ def _write_result(job: _Job, folder: Path, report: EditReport) -> None:
     copy_files(job.source, folder, taken, link=job.wish.link)
     if rewritten:
         write_weights(folder, manifest, stored, new)
-    write_small_file(folder / _CONFIG, json.dumps(plan.config, indent=2, ensure_ascii=False) + "\n")
+    write_json(folder / _CONFIG, plan.config)
     add_card(folder, report)
     job.checkpoint.release()  # the proof, in another process, needs the memory
 

@@ -19,6 +19,7 @@ from headscope.copies.writing import (
     file_states,
     put_in_place,
     staged,
+    write_json,
     write_small_file,
     write_weights,
 )
@@ -122,8 +123,7 @@ def _repair_folder(request: Request, output: Path, wish: RepairWish, tell: Progr
             return replace(report, proof=RepairProof(reason=err.message))
         check_unchanged(source, before)
         if report.proof.holds:
-            record = json.dumps(report.to_dict(), indent=2, ensure_ascii=False)
-            write_small_file(result / REPAIR_RECORD, f"{record}\n")
+            write_json(result / REPAIR_RECORD, report.to_dict())
             check_unchanged(source, before)
             put_in_place(result, output, None, (source, *([Path(wish.config)] if wish.config else ())))
     return report

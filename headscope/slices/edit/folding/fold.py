@@ -21,10 +21,11 @@ from headscope.copies.writing import (
     file_states,
     put_in_place,
     staged,
-    write_small_file,
+    write_json,
 )
 from headscope.core.checkpoints.contents.sentence import LIBRARY, MODULES
 from headscope.core.checkpoints.edit_record import EDIT_RECORD
+from headscope.core.checkpoints.formats.config_file import parse_object
 from headscope.core.facts.environment import tool_version
 from headscope.core.facts.heads.tasks import Activation
 from headscope.core.model.loading.inference import open_tokenizer
@@ -68,8 +69,10 @@ def fold_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
     source = read_source(checkpoint, wish.scores)
     tell("loading the weights")
     target = _find_target(checkpoint, source, wish)
-    fields = _fields_of_scores(checkpoint, source)
-    fold = _describe_fold(checkpoint, source, target, fields)
+    file = folder / LIBRARY
+    settings = parse_object(file.read_bytes(), LIBRARY) if file.is_file() else {}
+    fields = _fields_of_scores(checkpoint, source, settings)
+    fold = _describe_fold(checkpoint, source, target, fields, tuple(_prompts_to_add(settings)))
     report = EditReport(
         tool_version(), named, str(output), target.name, source.labels, EditProof(), fold=fold, is_dry_run=wish.dry_run
     )
@@ -122,7 +125,7 @@ def _check_library(kind: FoldKind) -> None:
 
 
 def _describe_fold(
-    checkpoint: Checkpoint, source: FoldSource, target: FoldTarget, fields: Mapping[str, Any]
+    checkpoint: Checkpoint, source: FoldSource, target: FoldTarget, fields: Mapping[str, Any], prompts: tuple[str, ...]
 ) -> HeadFold:
     settings = {**target.settings, **{name: fields[name] for name in (_PAD,) if name in fields}}
     before, report = {name: getattr(checkpoint.choice.config, name, None) for name in settings}, checkpoint.report
@@ -133,20 +136,22 @@ def _describe_fold(
         formula=target.formula,
         parameters=target.parameters,
         settings=changed_fields(before, settings),
-        to_do=tuple(_sentences_to_do(checkpoint, source, target, fields)),
+        to_do=(*prompts, *_sentences_to_do(checkpoint, source, target, fields)),
     )
 
 
-def _sentences_to_do(
-    checkpoint: Checkpoint, source: FoldSource, target: FoldTarget, fields: Mapping[str, Any]
-) -> Iterator[str]:
-    """Yields what the library does to texts and scores beside the arithmetic of the head."""
-    settings = _library_settings(checkpoint)
+def _prompts_to_add(settings: Mapping[str, Any]) -> Iterator[str]:
     prompts, default = settings.get("prompts"), settings.get("default_prompt_name")
     prompt = prompts.get(default) if isinstance(prompts, dict) and isinstance(default, str) else None
     if prompt:
         quoted = json.dumps(prompt, ensure_ascii=False)
         yield f"sentence-transformers puts the prompt {quoted} before each text; put it there yourself."
+
+
+def _sentences_to_do(
+    checkpoint: Checkpoint, source: FoldSource, target: FoldTarget, fields: Mapping[str, Any]
+) -> Iterator[str]:
+    """Yields what the library does to scores, and the caller to texts, beside the arithmetic of the head."""
     if target.kind is FoldKind.CHAIN:
         function = own_activation(checkpoint.report, checkpoint.manifest)
         if function not in (Activation.NONE, Activation.SIGMOID):
@@ -156,12 +161,6 @@ def _sentences_to_do(
         yield f"No setting of config.json says that {function} is put on the scores: put it there yourself."
     if source.rows:
         yield "The prompt stays with the caller: give the class each text in the prompt or chat template of before."
-
-
-def _library_settings(checkpoint: Checkpoint) -> Mapping[str, Any]:
-    path = Path(checkpoint.location.reference) / LIBRARY
-    found = json.loads(path.read_bytes()) if path.is_file() else {}
-    return found if isinstance(found, dict) else {}
 
 
 def _promise_scores(report: EditReport, fold: HeadFold, source: FoldSource) -> dict[str, Any]:
@@ -180,7 +179,7 @@ _PROBLEMS = {function.value: kind for kind, function in FUNCTION_OF_PROBLEM.item
 _PAD = "pad_token_id"
 
 
-def _fields_of_scores(checkpoint: Checkpoint, source: FoldSource) -> dict[str, Any]:
+def _fields_of_scores(checkpoint: Checkpoint, source: FoldSource, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Gives the fields of the configuration that keep the function on the scores, for programs and a CrossEncoder.
 
     A class of a language model needs the pad token too, to find the last token of each text in a batch.
@@ -196,7 +195,7 @@ def _fields_of_scores(checkpoint: Checkpoint, source: FoldSource) -> dict[str, A
         if getattr(checkpoint.choice.config, _PAD, None) is None:
             pad = open_tokenizer(checkpoint.location).pad_token_id
             found |= {_PAD: pad} if pad is not None else {}
-    activation = _library_settings(checkpoint).get("activation_fn")
+    activation = settings.get("activation_fn")
     if isinstance(activation, str):
         found["sentence_transformers"] = {"activation_fn": activation}  # where it looks without modules.json
     return found
@@ -221,9 +220,9 @@ def _limit_texts(place: Path, checkpoint: Checkpoint) -> None:
     path = place / _TOKENIZER
     if most is None or not path.is_file():
         return
-    settings = json.loads(path.read_bytes())
+    settings = parse_object(path.read_bytes(), _TOKENIZER)
     if settings.get("model_max_length") is None or settings["model_max_length"] > most:
-        write_small_file(path, json.dumps(settings | {"model_max_length": most}, indent=2, ensure_ascii=False) + "\n")
+        write_json(path, settings | {"model_max_length": most})
 
 
 def _proof_task(
