@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.checks.facts import Subject
@@ -12,6 +13,7 @@ from headscope.core.facts import CheckpointKind, Finding, Gap, Profile, Report
 from headscope.core.facts.built import BuiltFacts
 from headscope.core.facts.report import holds_other_head
 from headscope.core.facts.stored.weights import NEW_AT_LOAD
+from headscope.core.outputs import is_in_hub_cache
 from headscope.core.source.reading.configuration import config_facts
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ def with_findings(checkpoint: Checkpoint) -> Report:
     if report.checkpoint.kind is CheckpointKind.CLASS:
         return report  # the rules are on checkpoints
     profile = likely_profile(report)
-    found = findings_of(report, profile, checkpoint.manifest.config, checkpoint.built, checkpoint.request)
+    found = judge(subject_of_checkpoint(checkpoint, profile), select()).findings
     return replace(report, findings=found, profile=profile)
 
 
@@ -39,13 +41,18 @@ def findings_of(
     report: Report, profile: Profile, config: Mapping[str, Any], built: BuiltFacts, request: Request | None = None
 ) -> tuple[Finding, ...]:
     """Runs the rules that need no more than the report and its configuration."""
-    return judge(subject_of(report, profile, config, built, request), select()).findings
+    return judge(_subject_of(report, profile, config, built, request), select()).findings
 
 
-def subject_of(
-    report: Report, profile: Profile, config: Mapping[str, Any], built: BuiltFacts, request: Request | None = None
+def subject_of_checkpoint(checkpoint: Checkpoint, profile: Profile) -> Subject:
+    """Builds the subject of the rules from what was read to examine a checkpoint."""
+    subject = _subject_of(checkpoint.report, profile, checkpoint.manifest.config, checkpoint.built, checkpoint.request)
+    return replace(subject, folder=_own_folder(checkpoint))
+
+
+def _subject_of(
+    report: Report, profile: Profile, config: Mapping[str, Any], built: BuiltFacts, request: Request | None
 ) -> Subject:
-    """Builds the subject of the rules from a report and its configuration."""
     return Subject(
         report=report,
         profile=profile,
@@ -56,6 +63,14 @@ def subject_of(
         # Only `check` reads these, so rules on them are skipped and don't count as passed.
         inapplicable=(UNREAD_TOKENIZER, Gap("values", _UNREAD), UNREAD_NUMBERS),
     )
+
+
+def _own_folder(checkpoint: Checkpoint) -> str:
+    """Gives the folder of a whole checkpoint on this machine that isn't the Hub's cache; "" for any other place."""
+    location = checkpoint.request.location
+    folder = Path(location.reference)
+    is_whole = checkpoint.manifest.kind is CheckpointKind.LOCAL and not location.subfolder and not location.variant
+    return str(folder) if is_whole and folder.is_dir() and not is_in_hub_cache(folder) else ""
 
 
 def likely_profile(report: Report) -> Profile:

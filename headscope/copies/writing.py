@@ -74,6 +74,12 @@ def check_target(output: Path, *read: Path) -> None:
     warn_of_unfinished(output)
 
 
+def name_beside(source: Path, ending: str) -> Path:
+    """Names a place beside a folder or a file, for the report of a run that writes nothing."""
+    named = with_name(source)
+    return Path(f"{named.with_suffix('') if named.is_file() else named}-{ending}")
+
+
 _BACKUP = ".before-edit"
 
 

@@ -6,14 +6,12 @@ import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headscope.checks.facts import BaseNumbers, RuleEvidence, Subject, TensorValues
-from headscope.checks.findings import UNREAD_NUMBERS, UNREAD_TOKENIZER, subject_of
+from headscope.checks.findings import UNREAD_NUMBERS, UNREAD_TOKENIZER, subject_of_checkpoint
 from headscope.core.facts import (
     Carried,
-    CheckpointKind,
     Gap,
     HeadParameter,
     ParameterOrigin,
@@ -25,7 +23,6 @@ from headscope.core.facts import (
 from headscope.core.facts.health import HeadHealth
 from headscope.core.facts.stored.tokenizer import TokenizerFacts
 from headscope.core.facts.trial import HeadTrial
-from headscope.core.outputs import is_in_hub_cache
 from headscope.core.source.checkpoint import Checkpoint
 from headscope.core.source.file_reading import FileReading
 from headscope.core.source.storage.cache import open_cache, state_of
@@ -59,7 +56,7 @@ def gather(
             evidence = replace(evidence, inapplicable=(*evidence.inapplicable, numbers))
     checkpoint.release()
     return replace(
-        subject_of(checkpoint.report, profile, checkpoint.manifest.config, checkpoint.built, checkpoint.request),
+        subject_of_checkpoint(checkpoint, profile),
         tokenizer=evidence.tokenizer,
         values=evidence.values,
         unknown=evidence.unknown,
@@ -67,16 +64,7 @@ def gather(
         health=evidence.health,
         trial=evidence.trial,
         numbers=None if isinstance(numbers, Gap) else numbers,
-        folder=_own_folder(checkpoint),
     )
-
-
-def _own_folder(checkpoint: Checkpoint) -> str:
-    """Gives the folder of a whole checkpoint on this machine that isn't the Hub's cache; "" for any other place."""
-    location = checkpoint.request.location
-    folder = Path(location.reference)
-    is_whole = checkpoint.manifest.kind is CheckpointKind.LOCAL and not location.subfolder and not location.variant
-    return str(folder) if is_whole and folder.is_dir() and not is_in_hub_cache(folder) else ""
 
 
 def _read_numbers(checkpoint: Checkpoint, profile: Profile) -> BaseNumbers | Gap:

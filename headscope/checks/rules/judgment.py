@@ -1,5 +1,7 @@
 """From a subject and a selection to a verdict."""
 
+import re
+import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
@@ -12,6 +14,7 @@ from headscope.core.facts.environment import tool_version
 from headscope.core.facts.report import holds_other_head
 from headscope.core.facts.verdict import GRAVITY, Ignored, Verdict
 
+_COMMAND = re.compile(r"(`headscope (?:check|edit|inspect|repair)) MODEL\b")
 _OPTIONAL = frozenset({"data", "predictions", "engine"})
 
 
@@ -148,10 +151,16 @@ def _run_rules(subject: Subject, selection: Selection) -> _RuleOutcome:
                 )
             except NotApplicable as gap:
                 gathered.inapplicable.append(rule.gap(str(gap)))
-    gathered.findings = with_causes(
-        without_unseen(gathered.findings, subject.run, subject.built.positions), subject.run
-    )
+    seen = without_unseen(gathered.findings, subject.run, subject.built.positions)
+    gathered.findings = [_with_folder(finding, subject.folder) for finding in with_causes(seen, subject.run)]
     return gathered
+
+
+def _with_folder(finding: Finding, folder: str) -> Finding:
+    """Names the checkpoint in the commands of the remedy, so that they can be copied."""
+    if not folder:
+        return finding
+    return replace(finding, remedy=_COMMAND.sub(lambda found: f"{found[1]} {shlex.quote(folder)}", finding.remedy))
 
 
 def _gravest_severity(rule: Rule, subject: Subject) -> tuple[Severity, ...]:

@@ -30,6 +30,7 @@ from headscope.copies.writing import (
     check_unchanged,
     copy_files,
     file_states,
+    name_beside,
     put_in_place,
     staged,
     warn_of_unfinished,
@@ -144,7 +145,7 @@ def edit_folder(
     source = folder_to_edit(checkpoint)
     target = source if wish.in_place else output
     if wish.dry_run and target is None:
-        target = source.with_name(f"{source.name}-edited")  # a name for the report: nothing is written
+        target = name_beside(source, "edited")  # a name for the report: nothing is written
     if target is None or (wish.in_place and output is not None):
         raise UsageError("the result needs one place", "give either -o DIR or --in-place")
     backup = backup_of(source) if wish.in_place else None

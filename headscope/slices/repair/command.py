@@ -18,8 +18,8 @@ def repair_command(
         str,
         typer.Argument(metavar="MODEL", help="The folder of a checkpoint, or one file of weights.", show_default=False),
     ],
-    output: Annotated[Path, NewFolder],
     options: RepairOptions,
+    output: Annotated[Path | None, NewFolder] = None,
     json: JsonAlone = False,
     quiet: Quiet = False,
 ) -> int:

@@ -17,6 +17,7 @@ from headscope.copies.writing import (
     check_unchanged,
     copy_files,
     file_states,
+    name_beside,
     put_in_place,
     staged,
     write_json,
@@ -68,7 +69,7 @@ _MOST_STEPS = 5
 """A Trainer's output, a file of a training run without a configuration, the keys of an adapter, those of a wrapper."""
 
 
-def repair_checkpoint(request: Request, output: Path, wish: RepairWish, tell: Progress) -> RepairReport:
+def repair_checkpoint(request: Request, output: Path | None, wish: RepairWish, tell: Progress) -> RepairReport:
     """Repairs a checkpoint and reports on it. The source stays unchanged, and only a proven result is kept.
 
     Of a single file of weights, the settings beside it are taken too. Nothing is written either where several models
@@ -76,6 +77,12 @@ def repair_checkpoint(request: Request, output: Path, wish: RepairWish, tell: Pr
     a state that can't be repaired with what was given, NotFound if the source changes meanwhile.
     """
     source = Path(request.reference)
+    if output is None:  # a name for the report: nothing is written
+        output = name_beside(source, "repaired")
+    elif source.exists():
+        check_target(
+            output, source if source.is_dir() else source.parent, *([Path(wish.config)] if wish.config else ())
+        )
     if source.is_dir():
         return _repair_folder(request, output, wish, tell)
     if not source.is_file() or source.suffix not in WEIGHT_SUFFIXES:
@@ -83,7 +90,6 @@ def repair_checkpoint(request: Request, output: Path, wish: RepairWish, tell: Pr
         raise UsageError(f"{request.reference} {found}", f"give a folder, or a file ({', '.join(WEIGHT_SUFFIXES)})")
     if any(source.name in file.read_text("utf-8", "replace") for file in source.parent.glob("*.index.json")):
         raise UsageError(f"{request.reference} is one shard of several", f"give the folder: {source.parent}")
-    check_target(output, source.parent, *([Path(wish.config)] if wish.config else ()))
     beside = [file for file in source.parent.iterdir() if file.is_file() and file.suffix not in WEIGHT_SUFFIXES]
     taken = [file for file in beside if file.suffix in _SETTINGS]
     with TemporaryDirectory(prefix="headscope-") as folder:
@@ -98,7 +104,6 @@ def repair_checkpoint(request: Request, output: Path, wish: RepairWish, tell: Pr
 def _repair_folder(request: Request, output: Path, wish: RepairWish, tell: Progress, shown: str = "") -> RepairReport:
     """Repairs the checkpoint in a folder, which a report calls `shown`."""
     source = Path(request.reference)
-    check_target(output, source, *([Path(wish.config)] if wish.config else ()))
     before = file_states(source)
     tell("looking for the states of the checkpoint")
     step = states_in(replace(request, take=wish.take), source)

@@ -25,7 +25,7 @@ class RepairedCopy(Shown, RepairReport):
 @use_case
 def repair(
     reference: str | PathLike[str],
-    output: str | PathLike[str],
+    output: str | PathLike[str] | None = None,
     *,
     progress: Progress | None = None,
     **options: Unpack[RepairOptions],
@@ -40,7 +40,7 @@ def repair(
 
     Args:
         reference: A local folder, or one file of weights in it.
-        output: The folder to write. It must not exist, or be empty.
+        output: The folder to write. It must not exist, or be empty. A dry run needs none.
         options: See `RepairOptions`.
         progress: Called with a short sentence before each step.
 
@@ -84,5 +84,9 @@ def repair(
         dry_run=options.get("dry_run", False),
     )
     request = make_request(reference, {**options_of(ClassOptions, options), "offline": True})
-    found = repair_checkpoint(request, Path(output), wish, progress or (lambda sentence: None))
+    if output is None and not wish.dry_run:
+        raise UsageError("the result needs a place", "give -o DIR, or --dry-run, which writes nothing")
+    found = repair_checkpoint(
+        request, None if output is None else Path(output), wish, progress or (lambda sentence: None)
+    )
     return RepairedCopy(**fields_of(found))

@@ -128,8 +128,7 @@ def _naming_command(subject: Subject) -> str:
     known = _names_by_row(entries, report.model.num_labels)
     names = shlex.quote(",".join(known)) if known else ",".join("ABCD"[: report.model.num_labels])
     more = "" if known or report.model.num_labels <= 4 else ",..."
-    model = shlex.quote(subject.folder) if subject.folder else "MODEL"
-    return f"name the classes in the order of their scores: `headscope edit {model} -o DIR --labels {names}{more}`"
+    return f"name the classes in the order of their scores: `headscope edit MODEL -o DIR --labels {names}{more}`"
 
 
 def _names_by_row(entries: Sequence[tuple[str, str]], rows: int) -> tuple[str, ...]:

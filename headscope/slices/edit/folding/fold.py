@@ -19,6 +19,7 @@ from headscope.copies.writing import (
     check_unchanged,
     copy_files,
     file_states,
+    name_beside,
     put_in_place,
     staged,
     write_json,
@@ -63,7 +64,7 @@ def fold_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
     checkpoint = examine_by_name(in_local_folder(request), wish.changes.labels, tell)
     folder = folder_to_edit(checkpoint)
     if output is None:
-        output = folder.with_name(f"{folder.name}-folded")  # a name for the report: nothing is written
+        output = name_beside(folder, "folded")  # a name for the report: nothing is written
     check_target(output, folder)
     states = file_states(folder)
     source = read_source(checkpoint, wish.scores)
