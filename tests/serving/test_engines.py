@@ -12,7 +12,7 @@ from probing import tiny
 from safetensors.torch import load_file, save_file
 
 import headscope
-from headscope.shared.serving.cited import Served, engine_names, facts_on, first_that_fits
+from headscope.shared.serving.cited import Served, cited_code, engine_names, facts_on, first_that_fits
 from headscope.shared.serving.engine_facts import EnginesReport, EngineVerdict
 from headscope.shell.app import main
 
@@ -20,7 +20,7 @@ SAME, OPEN = EngineVerdict.SAME, EngineVerdict.NOT_DETERMINED
 LABELS = {"0": "a", "1": "b", "2": "c"}
 KNOWN = {"id2label": LABELS, "label2id": {name: int(place) for place, name in LABELS.items()}}
 RELU = "torch.nn.modules.activation.ReLU"
-CLASS = "BertForSequenceClassification"
+CLASS, DECODER = "BertForSequenceClassification", "Qwen3ForSequenceClassification"
 
 
 @pytest.fixture(scope="module")
@@ -154,13 +154,79 @@ def test_a_library_that_could_not_be_read_leaves_the_reference_open(folder: Path
     assert (found.activation, found.engines[0].verdict) == ("not determined", OPEN)
 
 
-@pytest.mark.parametrize(
-    ("modules", "activation"), [("Transformer, Pooling", "none"), ("Transformer, Pooling, Normalize", "other")]
-)
-def test_what_vllm_applies_behind_a_pooling_depends_on_the_other_modules(modules: str, activation: str) -> None:
+BEHIND_A_POOLING = {"": "none", ", Normalize": "softmax", ", Dense": "other"}
+
+
+@pytest.mark.parametrize(("more", "activation"), BEHIND_A_POOLING.items())
+def test_what_vllm_applies_behind_a_pooling_depends_on_the_other_modules(more: str, activation: str) -> None:
     files = frozenset({"modules.json", "1_Pooling/config.json"})
-    row, _ = first_that_fits(facts_on("vllm").scores, Served(CLASS, KNOWN, 3, files, modules=modules))
+    served = Served(CLASS, KNOWN, 3, files, modules=f"Transformer, Pooling{more}")
+    row, _ = first_that_fits(facts_on("vllm").scores, served)
     assert row is not None and row["activation"] == activation
+
+
+POOLINGS = [
+    (CLASS, "cls"),
+    (CLASS, "mean"),
+    (CLASS, "lasttoken"),
+    (CLASS, ""),
+    (DECODER, "lasttoken"),
+    (DECODER, "cls"),
+]
+
+
+@pytest.mark.parametrize(("architecture", "pooling"), POOLINGS)
+def test_vllm_runs_the_same_head_behind_a_pooling_that_reads_the_heads_own_token(
+    architecture: str, pooling: str
+) -> None:
+    files = frozenset({"modules.json", "1_Pooling/config.json"})
+    is_same = True if (architecture, pooling) in {(CLASS, "cls"), (DECODER, "lasttoken")} else None
+    row, _ = first_that_fits(facts_on("vllm").heads, Served(architecture, KNOWN, 3, files, pooling=pooling))
+    assert row is not None and row["runs"] and row.get("same_head") is is_same
+
+
+HEAD = """
+class BertForSequenceClassification:
+    def __init__(self, config):
+        self.pooler = BertPooler(config)
+
+    def forward(self, states):
+        return self.classifier(self.pooler(states))
+"""
+
+
+LATER = {
+    "the same": (HEAD, SAME),
+    "a comment": (HEAD.replace("    def forward", "    # moved\n    def forward"), SAME),
+    "another result": (HEAD.replace("self.pooler(states)", "states[:, 0]"), OPEN),
+    "other layers": (HEAD.replace("BertPooler(config)", "None"), OPEN),
+    "another name": (HEAD.replace("class Bert", "class Other"), OPEN),
+    "not to be parsed": (HEAD.replace("forward(", "forward(("), OPEN),
+}
+
+
+@pytest.mark.parametrize(("text", "verdict"), LATER.values(), ids=LATER)
+def test_a_row_holds_for_an_installed_version_with_the_same_code(
+    text: str, verdict: EngineVerdict, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, later = folder.parent / "read", folder.parent / "later"
+    for packages, code in ((read, HEAD), (later, f"import torch\n{text}")):
+        (packages / "vllm").mkdir(parents=True)
+        (packages / "vllm" / "__init__.py").touch()
+        (packages / "vllm" / "bert.py").write_text(code)
+    cited_code.cache_clear()
+    row = {"runs": True, "same_head": True, "file": "vllm/bert.py", "line": 4}
+    row["code"] = cited_code(read, "vllm/bert.py", 4)
+    score = {"activation": "softmax", "file": "vllm/absent.py", "line": 1}  # not followed: as of the version read
+    facts = replace(facts_on("vllm"), heads=[row], scores=[score], versions=">=0.33,<0.35", notes=())
+    monkeypatch.setattr("headscope.shared.serving.judging.facts_on", lambda name: facts)
+    monkeypatch.setattr("headscope.shared.serving.cited.package_version", lambda name: "0.34.0")
+    monkeypatch.syspath_prepend(later)
+    [item] = headscope.engines(folder, engine="vllm@0.34.0", offline=True).engines
+    assert item.verdict is verdict
+    if verdict is OPEN:
+        assert item.reason == "the same head as of 0.33.0, not checked for 0.34.0"
+    assert [bool(item.evidence), item.version] == [verdict is SAME, "0.34.0"]
 
 
 GATES = [
@@ -274,7 +340,7 @@ def test_weights_with_a_prefix_that_from_pretrained_does_not_load_are_not_determ
 def test_another_version_is_not_determined(folder: Path) -> None:
     found = headscope.engines(folder, engine="vllm@0.34.0", offline=True)
     assert found.verdict is OPEN
-    assert "not on 0.34.0" in found.engines[0].reason
+    assert found.engines[0].reason == "the same head as of 0.33.0, not checked for 0.34.0"
 
 
 SETTINGS: dict[str, tuple[dict[str, Any], set[str]]] = {

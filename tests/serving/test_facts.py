@@ -11,6 +11,8 @@ import transformers
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
+from headscope.shared.serving.cited import cited_code, facts_on
+
 FOLDER = Path(__file__).resolve().parents[2] / "headscope" / "shared" / "serving" / "facts"
 FILES = sorted(FOLDER.glob("*.toml"))
 
@@ -30,6 +32,7 @@ ENGINE = {
 }
 HEAD = {"architectures": list, "runs": bool, "file": str, "line": int}
 HEAD_MORE = {
+    "code": str,
     "when": dict,
     "same_head": bool,
     "formula": str,
@@ -39,11 +42,12 @@ HEAD_MORE = {
     "reads_padding": bool,
 }
 SCORE = {"activation": str, "reads_problem_type": bool, "file": str, "line": int}
-SCORE_MORE = {"architectures": list, "when": dict}
+SCORE_MORE = {"code": str, "architectures": list, "when": dict}
 NOTE = {"about": str, "says": str, "file": str, "line": int}
+NOTE_MORE = {"code": str}
 TOPICS = {"truncation", "segment_ids", "labels", "padding", "precision", "other"}
 SPECIAL = {
-    "@chain", "@files", "@num_labels", "@cross_encoder_activation", "@modules", "@library", "@tokenizer",
+    "@chain", "@files", "@num_labels", "@cross_encoder_activation", "@modules", "@library", "@pooling", "@tokenizer",
 }  # fmt: skip
 CONDITION = {"is": list, "not": list, "min": int, "max": int, "absent": bool}
 
@@ -145,7 +149,7 @@ def test_every_field_is_there_and_has_its_type(facts: dict[str, Any]) -> None:
     assert misfits(facts["dtype"], {"rule": str, "file": str, "line": int}, {"float32": str, "float32_not": list}) == []
     assert [wrong for row in facts["heads"] if (wrong := misfits(row, HEAD, HEAD_MORE))] == []
     assert [wrong for row in facts["scores"] if (wrong := misfits(row, SCORE, SCORE_MORE))] == []
-    assert [wrong for row in facts.get("notes", []) if (wrong := misfits(row, NOTE, {}))] == []
+    assert [wrong for row in facts.get("notes", []) if (wrong := misfits(row, NOTE, NOTE_MORE))] == []
 
 
 def test_lists_hold_texts(facts: dict[str, Any]) -> None:
@@ -270,3 +274,16 @@ def test_a_missing_an_unknown_and_a_wrong_field_are_found() -> None:
 )
 def test_a_condition_that_says_nothing_is_found(when: Row) -> None:
     assert ill_formed(when)
+
+
+def test_rows_on_installed_engines_cite_the_code_that_is_there() -> None:
+    """In the version read; for a later one, `python -m scripts.engines.check_rows` lists what to read again."""
+    known = {path: facts_on(read(path)["engine"]) for path in FILES}
+    rows = [
+        row for path in FILES if known[path].installed_version() == known[path].read_at for row in citations(read(path))
+    ]
+    if not rows:
+        pytest.skip("no engine is installed in the version that was read")
+    folder = Path(transformers.__file__).parents[1]
+    followed = [row for row in rows if "code" in row]
+    assert followed and [row for row in followed if cited_code(folder, row["file"], row["line"]) != row["code"]] == []

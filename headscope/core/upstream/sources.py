@@ -62,9 +62,9 @@ class SourceFile:
                 self._index_definitions(before, [*node.body, *node.orelse])
 
     @cached_property
-    def _dict_values(self) -> dict[str, list[ast.AST]]:
+    def _dict_values(self) -> dict[str, list[ast.expr]]:
         """Values in the file's dicts by their keys, where these are texts."""
-        found: dict[str, list[ast.AST]] = {}
+        found: dict[str, list[ast.expr]] = {}
         for node in ast.walk(self._tree):
             for key, value in zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ():
                 if isinstance(key, ast.Constant) and isinstance(key.value, str):
@@ -85,6 +85,22 @@ class SourceFile:
             return hashlib.sha256("".join(words).encode()).hexdigest()[:12]
         node = self._found.get(name)
         return "" if node is None else hashlib.sha256("".join(_digest_words(node)).encode()).hexdigest()[:12]
+
+    def digest_whole(self, name: str) -> str:
+        """Computes the digest of a function or class with all functions in it; "" where none has that name."""
+        inner = [other for other in self._found if other.startswith(f"{name}.")]
+        found = [self.digest(name), *(word for other in sorted(inner) for word in (other, self.digest(other)))]
+        return hashlib.sha256(" ".join(found).encode()).hexdigest()[:12] if found[0] else ""
+
+    def name_around(self, line: int) -> str:
+        """Names the innermost function or class around a line, or the key of a dict's entry; "" for a line of none."""
+        around = [
+            ((node.end_lineno or 0) - node.lineno, name)
+            for name, node in self._found.items()
+            if node.lineno <= line <= (node.end_lineno or 0)
+        ]
+        keys = (key for key, values in self._dict_values.items() for value in values if value.lineno == line)
+        return min(around)[1] if around else next((f"[{key}]" for key in keys), "")
 
     def place_of(self, line: int) -> tuple[str, int] | None:
         """Finds the innermost function around a line, and which of its nodes it is; None for a line of none."""

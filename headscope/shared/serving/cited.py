@@ -1,6 +1,7 @@
 """Facts on engines: TOML files, one for each, with rows of which the first that fits a checkpoint is used.
 
-Every row cites the file and line it was read in. It holds for the range of versions of its file, only.
+Every row cites the file and line it was read in. It holds for the range of versions of its file, and for an installed
+version in which the function or class at that line is the same: `code` has its name and its digest.
 """
 
 from __future__ import annotations
@@ -13,11 +14,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from headscope.core.facts.environment import package_version
+from headscope.core.upstream.sources import SourceFile, folder_of_package
 from headscope.errors import UsageError, did_you_mean
 
 _FOLDER = Path(__file__).parent / "facts"
 _FILES, _COUNT, _SCORE_MODULE, CHAIN = "@files", "@num_labels", "@cross_encoder_activation", "@chain"
-_MODULES, _LIBRARY, _TOKENIZER = "@modules", "@library", "@tokenizer"
+_MODULES, _LIBRARY, _POOLING, _TOKENIZER = "@modules", "@library", "@pooling", "@tokenizer"
 _UNREADABLE = object()
 """The value of a field inside of something that is not an object."""
 OTHER = "other"
@@ -31,8 +37,8 @@ class Served:
     `files` are those beside the weights, None where they could not be read. `score_module` is the class of PyTorch that
     a CrossEncoder's own settings put on its scores, "" for none. `is_chain`: the head is a chain of
     sentence-transformers' modules. `modules` are the class names of those that are listed, joined by commas, `library`
-    is the class that saved them; "" if not known. `tokenizer` is the class of the tokenizer, "" if its settings name
-    none, None where they could not be read.
+    is the class that saved them, `pooling` the modes of the pooling module; "" if not known. `tokenizer` is the class
+    of the tokenizer, "" if its settings name none, None where they could not be read.
     """
 
     architecture: str
@@ -43,6 +49,7 @@ class Served:
     is_chain: bool = False
     modules: str = ""
     library: str = ""
+    pooling: str = ""
     tokenizer: str | None = ""
 
 
@@ -70,9 +77,52 @@ class EngineFacts:
         """Gives the dtype that a float32 checkpoint of a class is computed in by default; "" for float32 or unknown."""
         return "" if any(fnmatchcase(architecture, pattern) for pattern in self.float32_not) else self.float32
 
-    def source_of(self, row: Mapping[str, Any]) -> str:
-        """Writes where a row was read."""
-        return f"{self.title} {self.read_at}, {row['file']}:{row['line']}"
+    def source_of(self, row: Mapping[str, Any], version: str) -> str:
+        """Writes where a row was read, and in which other version the code there is the same."""
+        later = "" if self.covers(version) else f"; the same code in {version}"
+        return f"{self.title} {self.read_at}, {row['file']}:{row['line']}{later}"
+
+    def covers(self, version: str) -> bool:
+        """True if the facts were read of a version. Raises UsageError for one that is invalid."""
+        if version == self.read_at:
+            return True
+        try:
+            return Version(version) in SpecifierSet(self.versions)
+        except InvalidVersion as err:
+            raise UsageError(f"{version!r} is not a version", f"write --engine {self.engine}@{self.read_at}") from err
+
+    def holds(self, row: Mapping[str, Any], version: str) -> bool:
+        """True if a row holds for a version: it was read of it, or what it cites is the same in the installed engine.
+
+        It looks at the cited function or class alone, not at what that calls or at who calls it. For a version that
+        isn't installed, the range of versions decides.
+        """
+        is_covered = self.covers(version)
+        if version == self.read_at or "code" not in row or self.installed_version() != version:
+            return is_covered
+        folder = folder_of_package(row["file"].partition("/")[0])
+        return folder is not None and cited_code(folder.parent, row["file"], row["code"].split()[0]) == row["code"]
+
+    def installed_version(self) -> str:
+        """Gives the version that is installed beside headscope; "" for none, and for what isn't a Python package."""
+        is_python = self.package and ":" not in self.package
+        return (package_version(self.package) or "") if is_python else ""
+
+
+@cache
+def cited_code(packages: Path, file: str, place: int | str) -> str:
+    """Gives the name and the digest of the function, class or entry at a line of a Python file, or of that name.
+
+    `packages` is the folder that the package is in. "" where there is none, or the file can't be read.
+    """
+    try:
+        found = SourceFile((packages / file).read_text(encoding="utf-8"))
+    except (OSError, ValueError, SyntaxError):
+        return ""
+    # What a class builds tells little without what it does with it: all of the class counts.
+    name = found.name_around(place).removesuffix(".__init__") if isinstance(place, int) else place
+    digest = found.digest(name) if name.startswith("[") else found.digest_whole(name)
+    return f"{name} {digest}" if digest else ""
 
 
 def engine_names() -> tuple[str, ...]:
@@ -161,7 +211,7 @@ def _condition_holds(name: str, condition: Mapping[str, Any], served: Served) ->
         return None
     own: dict[str, Any] = {
         _COUNT: served.num_labels, _SCORE_MODULE: served.score_module or None, CHAIN: served.is_chain or None,
-        _MODULES: served.modules, _LIBRARY: served.library, _TOKENIZER: served.tokenizer,
+        _MODULES: served.modules, _LIBRARY: served.library, _POOLING: served.pooling, _TOKENIZER: served.tokenizer,
     }  # fmt: skip
     found = own[name] if name in own else _field_at(served.config, name)
     if found is _UNREADABLE:

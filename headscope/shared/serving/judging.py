@@ -6,14 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from packaging.specifiers import SpecifierSet
-from packaging.version import InvalidVersion, Version
-
 from headscope.core.facts import CheckpointKind, CheckpointManifest, Report, SentencePipeline
-from headscope.core.facts.environment import package_version, tool_version
+from headscope.core.facts.environment import tool_version
 from headscope.core.facts.heads.tasks import Activation
 from headscope.core.facts.report import find_missing
-from headscope.errors import UsageError
 from headscope.shared.serving.cited import (
     CHAIN,
     OTHER,
@@ -88,7 +84,8 @@ def _collect_served(report: Report, manifest: CheckpointManifest) -> Served:
     found = Served(architecture, config, count, _files_beside_weights(sentence), module, report.shows_chain)
     if sentence is None:
         return found
-    return replace(found, modules=", ".join(sentence.modules), library=sentence.library_class)
+    modules, pooling = ", ".join(sentence.modules), ", ".join(sentence.pooling)
+    return replace(found, modules=modules, library=sentence.library_class, pooling=pooling)
 
 
 def _files_beside_weights(sentence: SentencePipeline | None) -> frozenset[str] | None:
@@ -133,9 +130,10 @@ def is_for_resolution(report: Report, manifest: CheckpointManifest) -> bool:
 def _judge_engine(
     facts: EngineFacts, served: Served, requested: str, *, own: str, class_name: str, limit: str
 ) -> EngineHead:
-    version = requested or installed_version(facts) or facts.read_at
+    version = requested or facts.installed_version() or facts.read_at
     given = _row_for(facts, served, version, limit)
     score, _ = first_that_fits(facts.scores, served) if given.get("runs") else (None, "")
+    score = score if score is not None and facts.holds(score, version) else None
     activation = score["activation"] if score is not None and score["activation"] != OTHER else None
     is_open = activation is None or own == Activation.NOT_DETERMINED
     is_constant = activation == Activation.SOFTMAX and served.num_labels == 1
@@ -158,7 +156,7 @@ def _judge_engine(
         dtype=facts.dtype,
         float32_becomes=facts.float32_becomes(class_name),
         evidence=EngineEvidence.CITED if "file" in given else None,
-        source=facts.source_of(given) if "file" in given else "",
+        source=facts.source_of(given, version) if "file" in given else "",
         reason=f"{reason} One score under a softmax is always 1.0.".strip() if is_constant else reason,
         notes=tuple(note["says"] for note in facts.notes) if given.get("runs") else (),
         not_looked_at=facts.not_looked_at,
@@ -177,24 +175,17 @@ def _row_for(facts: EngineFacts, served: Served, version: str, limit: str) -> Ma
     unread = next((name for name in facts.unread if served.config.get(name) and name not in conditions), "")
     if row is not None and row["runs"] and unread:
         row, reason = None, f"config.json sets {unread}, and whether the engine reads it isn't known for this class"
-    if not _is_covered(facts, version):
-        row, reason = None, f"the facts are on {facts.versions}, not on {version}"
-    elif limit:
+    if limit:
         row, reason = None, limit
+    elif row is None and not facts.covers(version):
+        reason = f"{reason} (as of {facts.read_at})"
+    elif row is not None and not facts.holds(row, version):
+        reason, row = f"{_said_of(row)} as of {facts.read_at}, not checked for {version}", None
     return {"reason": reason} if row is None else row
 
 
-def installed_version(facts: EngineFacts) -> str:
-    """Gives the version that is installed beside headscope; "" for none, and for what isn't a Python package."""
-    is_python = facts.package and ":" not in facts.package
-    return (package_version(facts.package) or "") if is_python else ""
-
-
-def _is_covered(facts: EngineFacts, version: str) -> bool:
-    """True if the facts hold for a version. Raises UsageError for one that is invalid."""
-    if version == facts.read_at:
-        return True
-    try:
-        return Version(version) in SpecifierSet(facts.versions)
-    except InvalidVersion as err:
-        raise UsageError(f"{version!r} is not a version", f"write --engine {facts.engine}@{facts.read_at}") from err
+def _said_of(row: Mapping[str, Any]) -> str:
+    """Says in some words what a row is on."""
+    if not row["runs"]:
+        return "no scores"
+    return "the same head" if row["same_head"] else row.get("formula") or "another head"

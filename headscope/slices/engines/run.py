@@ -13,7 +13,7 @@ from headscope.errors import Unsupported, UsageError
 from headscope.shared.serving.cited import facts_on, named_engine, read_engine
 from headscope.shared.serving.engine_facts import EngineHead, EnginesReport
 from headscope.shared.serving.engine_heads import engines_for
-from headscope.shared.serving.judging import installed_version, is_for_resolution
+from headscope.shared.serving.judging import is_for_resolution
 from headscope.shared.serving.running.process import ASKED, resolve_with_engine, runner_names
 from headscope.shell.options.calls import use_case
 from headscope.shell.shown import Shown, fields_of
@@ -93,7 +93,7 @@ def _check_run(engine: str | None, *, run: bool, python: str | None) -> None:
 
 def _can_resolve_config(engine: str, python: str | None, checkpoint: Checkpoint) -> bool:
     """True if the engine is on this machine and its answer depends on nothing but the configuration."""
-    is_here = python is not None or bool(installed_version(facts_on(named_engine(engine)[0])))
+    is_here = python is not None or bool(facts_on(named_engine(engine)[0]).installed_version())
     return engine in ASKED and is_here and is_for_resolution(checkpoint.report, checkpoint.manifest)
 
 
