@@ -70,7 +70,7 @@ and is named. That it takes a configuration doesn't show that it loads the weigh
 The answers come from facts that were read in the sources of the engines. They hold for the versions below. If
 the engine is installed beside headscope, its version counts: a fact holds for another version too while the function
 or class that it cites is the same there, apart from comments and type hints. Otherwise the answer is "not determined",
-with what was said "as of 0.33.0". What else a new version changed around the cited code isn't looked at.
+with "as of 0.33.0" and what held there. What else a new version changed around the cited code isn't looked at.
 
 **What it doesn't look at.** Without `--run`, no engine is run or imported, and no values are compared. The layers
 below the head aren't compared either: an engine can run the right head on hidden states that differ. A run looks at

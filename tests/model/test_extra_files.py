@@ -9,7 +9,8 @@ from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertForSequenceClassification
 
 import headscope
-from headscope.core.upstream.sources import extra_files_of, has_extra_files
+from headscope.core.upstream.sources import has_extra_files
+from headscope.core.upstream.transformers import extra_files_of
 from headscope.errors import HeadscopeError
 from tests.families import FAMILIES
 

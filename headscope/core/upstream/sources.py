@@ -247,7 +247,7 @@ def _scan_folder(folder: Path) -> list[os.DirEntry[str]]:
 _FAMILY = re.compile(r"[a-z0-9_]{1,80}", re.ASCII)
 
 
-_EXTRA_FILES = "extra_files"
+EXTRA_FILES = "extra_files"
 """The field of a configuration's class (since 5.23) that names weight files beside the usual ones."""
 
 
@@ -255,20 +255,4 @@ def has_extra_files(model_type: str) -> bool:
     """True if the source of a model type's configuration names such files; nothing is imported for it."""
     folder, name = folder_of_package("transformers"), model_type.replace("-", "_")
     files = (folder / "models" / name).glob("configuration_*.py") if folder and name.isidentifier() else ()
-    return any(_EXTRA_FILES in file.read_text(encoding="utf-8", errors="replace") for file in files)
-
-
-def extra_files_of(model_type: str, class_name: str | None = None) -> tuple[str, ...]:
-    """Gives the extra files of the class that `model_type` stands for, or of a named class.
-
-    They are the class's, and no `config.json` changes them. Names that lead to another folder are left out.
-    """
-    import transformers
-
-    from headscope.core.upstream.transformers import config_classes
-
-    own = getattr(getattr(transformers, class_name, None), "config_class", None) if class_name else None
-    known = config_classes()  # its `get` doesn't import what it gives
-    config_class = own or (known[model_type] if model_type in known else None)  # noqa: SIM401
-    names = getattr(config_class, _EXTRA_FILES, ())
-    return tuple(name for name in names if name and not any(sign in name for sign in "/\\:\0"))
+    return any(EXTRA_FILES in file.read_text(encoding="utf-8", errors="replace") for file in files)

@@ -18,6 +18,7 @@ import transformers
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from headscope.core.upstream.sources import EXTRA_FILES
 from headscope.errors import moved
 
 _PACKAGE = "transformers"
@@ -226,6 +227,18 @@ def config_classes() -> Mapping[str, Any]:
         raise moved(_PACKAGE, "the auto classes have no CONFIG_MAPPING") from err
     found: Mapping[str, Any] = CONFIG_MAPPING
     return found
+
+
+def extra_files_of(model_type: str, class_name: str | None = None) -> tuple[str, ...]:
+    """Gives the extra files of the class that `model_type` stands for, or of a named class.
+
+    They are the class's, and no `config.json` changes them. Names that lead to another folder are left out.
+    """
+    own = getattr(getattr(transformers, class_name, None), "config_class", None) if class_name else None
+    known = config_classes()  # its `get` doesn't import what it gives
+    config_class = own or (known[model_type] if model_type in known else None)  # noqa: SIM401
+    names = getattr(config_class, EXTRA_FILES, ())
+    return tuple(name for name in names if name and not any(sign in name for sign in "/\\:\0"))
 
 
 def class_of_repository(reference: str, place: str, **options: Any) -> Any:

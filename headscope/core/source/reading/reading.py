@@ -145,7 +145,7 @@ def _with_extra_files(request: Request, manifest: CheckpointManifest, files: Fil
     from headscope.core.checkpoints.checkpoint_files import open_sidecar
     from headscope.core.checkpoints.contents.weights import with_weight_file
     from headscope.core.facts.stored.checkpoint import DECISION_CLASS
-    from headscope.core.upstream.sources import extra_files_of, has_extra_files
+    from headscope.core.upstream.sources import has_extra_files
 
     model_type, is_hub = manifest.config.get("model_type"), manifest.kind is CheckpointKind.HUB
     if manifest.format is not WeightsFormat.SAFETENSORS or manifest.adapter is not None or not (is_hub or files):
@@ -157,7 +157,11 @@ def _with_extra_files(request: Request, manifest: CheckpointManifest, files: Fil
     known = {file.name for file in manifest.files}
     others = {name for name in sidecar.names() if name.endswith(".safetensors")} - known if sidecar is not None else ()
     named = request.model_class or (DECISION_CLASS if manifest.decision is not None else None)
-    for name in extra_files_of(model_type, named) if others else ():
+    if not others:
+        return manifest
+    from headscope.core.upstream.transformers import extra_files_of  # imports Transformers
+
+    for name in extra_files_of(model_type, named):
         if sidecar is not None and name in others:
             with sidecar.reaching():
                 manifest = with_weight_file(manifest, sidecar.storage, name)
