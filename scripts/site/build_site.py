@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from headscope.core.facts.environment import tool_version
 from scripts.site.site_atlas import atlas_pages
 from scripts.site.site_finish import finish
 from scripts.site.site_look import write_look
@@ -154,11 +155,13 @@ def _questions(docs: Path) -> str:
 
 
 def _settings(text: str, docs: Path, address: str) -> str:
-    """Zensical's settings with a page for each question after the page of all of them, and with the site's address."""
+    """Zensical's settings with the version, the site's address, and a page for each question."""
     _, questions = read_questions(_questions(docs))
     pages = "".join(f"\n    {json.dumps(f'{FOLDER}/{question.slug}.md')}," for question in questions)
     text = text.replace('"questions.md" },', f'"questions.md" }},{pages}', 1)
-    return text.replace("[project]\n", f"[project]\nsite_url = {json.dumps(address)}\n", 1) if address else text
+    own = [f"copyright = {json.dumps(f'headscope {tool_version()}, Apache License 2.0')}"]
+    own += [f"site_url = {json.dumps(address)}"] if address else []
+    return text.replace("[project]\n", "\n".join(("[project]", *own, "")), 1)
 
 
 def main() -> int:

@@ -39,8 +39,9 @@ def atlas_pages(docs: Path) -> tuple[dict[str, str], dict[str, str]]:
         "gallery.md": _gallery(classes, kept_versions(docs)),
     }
     pictures = {}
+    beside = _neighbors(entries[0] for entries in classes.values())
     for name, entries in classes.items():
-        pages[f"{FOLDER}/{name}.md"] = _class_page(atlas, entries, changes[name])
+        pages[f"{FOLDER}/{name}.md"] = _class_page(atlas, entries, changes[name], beside[name])
         if entries[0].head:
             side = atlas.padding_sides.get(entries[0].model_type, "")
             picture = entry_picture(entries[0], atlas.transformers, side)
@@ -93,7 +94,29 @@ def _change(before: dict[str, Any] | None, after: dict[str, Any] | None, old: st
 # ---- the page of a class
 
 
-def _class_page(atlas: Atlas, entries: Sequence[HeadEntry], changes: Sequence[str]) -> str:
+def _neighbors(entries: Iterable[HeadEntry]) -> dict[str, str]:
+    """For each class, links to the family's other classes, and to those before and after it in the task's table."""
+    tasks: defaultdict[Task, list[HeadEntry]] = defaultdict(list)
+    families: defaultdict[str, list[str]] = defaultdict(list)
+    for entry in sorted(entries, key=by_use):
+        tasks[entry.task].append(entry)
+        families[entry.model_type].append(entry.class_name)
+    found = {}
+    for row in tasks.values():
+        for before, entry, after in zip([None, *row], row, [*row[1:], None], strict=False):
+            others = [_class_link(name) for name in families[entry.model_type] if name != entry.class_name]
+            near = {"before": before, "after": after}
+            ends = [f"{word}: {_class_link(item.class_name)}" for word, item in near.items() if item]
+            lines = [f"Of the same family: {', '.join(others)}."] if others else []
+            found[entry.class_name] = "\n\n".join([*lines, f"In the table {'; '.join(ends)}."] if ends else lines)
+    return found
+
+
+def _class_link(name: str) -> str:
+    return f"[{name}]({name}.md)"
+
+
+def _class_page(atlas: Atlas, entries: Sequence[HeadEntry], changes: Sequence[str], beside: str) -> str:
     entry = entries[0]
     families = ", ".join(f"`{item.model_type}`" for item in entries)
     way = f"[Atlas of heads](../atlas.md) / [{entry.task.value}](../atlas.md#{entry.task.value})"
@@ -108,7 +131,7 @@ def _class_page(atlas: Atlas, entries: Sequence[HeadEntry], changes: Sequence[st
         "## Versions of Transformers",
         "\n".join(f"- {change}" for change in changes) or "Traced in none of the versions that were compared.",
     ]
-    parts += ["## Your checkpoint", _your_checkpoint(entry)]
+    parts += ["## Your checkpoint", _your_checkpoint(entry), *(["## Other classes", beside] if beside else [])]
     return "\n\n".join(parts) + "\n"
 
 
@@ -120,7 +143,7 @@ def _lead(entry: HeadEntry) -> str:
     if kind is PoolingKind.NONE:
         return f"{entry.class_name} scores every position separately: nothing is pooled."
     rule = f": {plain(entry.head.pooling.rule)}" if entry.head.pooling.rule else ""
-    return f"{entry.class_name} reads {_READS.get(kind, plain(POOLING[kind]))}{rule}."
+    return f"{entry.class_name} reads {plain(_pooling_words(entry.head))}{rule}."
 
 
 _READS = {
@@ -273,7 +296,7 @@ def _gallery(classes: dict[str, list[HeadEntry]], versions: Sequence[Path]) -> s
         f"The heads of the {many} classes that are traced in the [atlas](atlas.md) are built in {len(groups)} ways: "
         "the same positions, then the same operations. Each is shown by one class, the most common first. These are "
         "the heads that people meet most:",
-        _thumbnails(_met_most(groups), oldest),
+        _cards(_met_most(groups), oldest),
     ]
     for group in groups:
         parts += _exhibit(_representative(group, oldest), group)
@@ -281,29 +304,33 @@ def _gallery(classes: dict[str, list[HeadEntry]], versions: Sequence[Path]) -> s
 
 
 _KNOWN_BEST = ("BertForSequenceClassification", "RobertaForSequenceClassification", "GPT2ForSequenceClassification")
-_THUMBNAILS = 12
+_CARDS = 12
 
 
 def _met_most(groups: Sequence[Sequence[HeadEntry]]) -> dict[str, Sequence[HeadEntry]]:
     """The groups of the classes that everyone knows, by these, then the largest ones."""
     known = {name: group for name in _KNOWN_BEST for group in groups if any(item.class_name == name for item in group)}
     others = [group for group in groups if not any(group is one for one in known.values())]
-    return known | {group[0].class_name: group for group in others[: _THUMBNAILS - len(known)]}
+    return known | {group[0].class_name: group for group in others[: _CARDS - len(known)]}
 
 
-def _thumbnails(chosen: dict[str, Sequence[HeadEntry]], oldest: dict[str, Any]) -> str:
-    """Small pictures, each with a link to its kind of head below."""
-    figures = []
+def _cards(chosen: dict[str, Sequence[HeadEntry]], oldest: dict[str, Any]) -> str:
+    """What each kind of head reads and computes, in letters, with a link to it below."""
+    cards = []
     for name, group in chosen.items():
         shown = _representative(group, oldest)
-        drawn = next((entry for entry in group if entry.class_name == name and name in _KNOWN_BEST), shown)
-        assert drawn.head is not None
-        told = escape(_alternative(drawn, drawn.head))
-        picture = f'<img src="{FOLDER}/{drawn.class_name}.narrow.svg" alt="{told}" loading="lazy">'
-        broken = drawn.class_name.replace("For", "<wbr>For", 1)
-        caption = f'<a href="#{shown.class_name}">{broken}</a>, {counted(len(group), "class", "classes")}'
-        figures.append(f"<figure>{picture}<figcaption>{caption}</figcaption></figure>")
-    return "\n".join(('<div class="thumbnails">', *figures, "</div>"))
+        known = next((entry for entry in group if entry.class_name == name and name in _KNOWN_BEST), shown)
+        assert known.head is not None
+        link = f'<a href="#{shown.class_name}">{known.class_name.replace("For", "<wbr>For", 1)}</a>'
+        kind = "every position by itself" if known.head.pooling.kind is PoolingKind.NONE else _pooling_words(known.head)
+        formula = f"<code>{escape(known.head.formula or operations_of(known.head))}</code>"
+        count = counted(len(group), "class", "classes")
+        cards.append(f"<li>{link}<span>{escape(kind)}</span>{formula}<small>{count}</small></li>")
+    return "\n".join(('<ul class="cards">', *cards, "</ul>"))
+
+
+def _pooling_words(head: AtlasHead) -> str:
+    return _READS.get(head.pooling.kind, POOLING[head.pooling.kind])
 
 
 def _groups(entries: Iterable[HeadEntry]) -> list[list[HeadEntry]]:

@@ -85,7 +85,11 @@ function pictureOf(answer, words) {
     const image = element("picture", {}, ...narrow, element("img", { src: address, alt: label, ...(narrow.length ? {} : { class: "look-wide" }) }));
     return element("a", { class: `only-${theme}`, href: address, target: "_blank", rel: "noopener" }, image);
   });
-  return [element("h3", {}, "From the hidden states to the scores"), element("div", { class: "look-picture", tabindex: "0", role: "region", "aria-label": `Picture of the head of ${answer.report.checkpoint.reference}` }, ...images)];
+  const name = `Picture of the head of ${answer.report.checkpoint.reference}`;
+  const picture = element("div", { class: "look-picture", tabindex: "0", role: "region", "aria-label": name }, ...images);
+  // On a phone, what it repeats of the lines above fills three screens: it opens on request.
+  const isWide = globalThis.matchMedia("(min-width: 45em)").matches;
+  return [element("details", isWide ? { open: "" } : {}, element("summary", {}, "From the hidden states to the scores: the picture"), picture)];
 }
 
 function headTable(report) {

@@ -13,7 +13,7 @@ from headscope.shared.pictures.markup import Tint
 from headscope.slices.diagram.picture import BoxKind, Edge, Picture, PictureNode
 
 _WORDS = re.compile(r"\s+|\S+")
-_PIECES = re.compile(r"[^._/,:-]+[._/,:-]*|[._/,:-]+")
+_PIECES = re.compile(r"[^._/,:-]+?(?:[._/,:-]+|(?<=[a-z])(?=[A-Z])|$)|[._/,:-]+")
 
 
 def text_width(text: str, size: float) -> float:
@@ -28,7 +28,7 @@ def _relative_width(text: str) -> float:
 
 
 def wrap_text(text: str, width: float, size: float) -> tuple[str, ...]:
-    """Wraps `text` into lines of at most `width`: broken at spaces, or after a dot or slash, or anywhere; never cut."""
+    """Wraps `text` into lines of at most `width`: at spaces, after a dot or slash, before a capital, or anywhere."""
     lines, line = [], ""
     for piece in _fitting_pieces(text, width, size):
         if line and text_width((line + piece).rstrip(), size) > width:
