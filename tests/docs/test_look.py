@@ -281,7 +281,7 @@ def test_each_link_on_the_page_has_an_answer(project: Path) -> None:
     hub = Hub(repos, cors=True, own_cache=True)
     with serve(hub):
         told = used(project, hub, [{"name": link, "visit": link} for link in links])
-    assert len(links) == 10
+    assert len(links) == 14
     assert [(one["name"], item["unknown"]) for one in told for item in one["answers"] if "unknown" in item] == []
 
 
