@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from headscope.copies.facts import FoldKind
-from headscope.core.facts import Positions, ScoreHead, Where
+from headscope.core.checkpoints.contents.sentence import SETFIT, SETFIT_HEAD
+from headscope.core.checkpoints.formats.bytes import LocalBytes
+from headscope.core.checkpoints.formats.config_file import parse_object
+from headscope.core.checkpoints.formats.pickle.scikit_pickle import read_linear_classifier
+from headscope.core.facts import HiddenSource, Positions, ScoreHead, Where
 from headscope.core.facts.report import find_missing
 from headscope.core.facts.stored.location import Location
 from headscope.core.model.classes.model_request import Choice
@@ -44,8 +49,10 @@ def read_source(checkpoint: Checkpoint, scores: int | None) -> FoldSource:
     choice, report = checkpoint.choice, checkpoint.report
     pipeline = checkpoint.manifest.sentence
     if pipeline is not None and pipeline.classifier and checkpoint.request.model_class is None:
-        what = pipeline.head.class_name if pipeline.head is not None else ""
-        raise DoesNotFold(f"the scores are those of {pipeline.classifier} ({what or 'a pickle'}), which isn't folded")
+        if pipeline.head is None or pipeline.head.reason or pipeline.head.fault:
+            raise DoesNotFold(getattr(pipeline.head, "fault", "") or f"{pipeline.classifier} could not be read")
+        plain = LayeredHead((), "", None, HiddenSource(), f"{pipeline.head.class_name}(embedding)")
+        return FoldSource(FoldKind.SETFIT, plain, pipeline.head.labels)
     missing = find_missing(report)
     if missing.head or missing.elsewhere:
         name = (*missing.head, *missing.elsewhere)[0]
@@ -64,6 +71,22 @@ def read_source(checkpoint: Checkpoint, scores: int | None) -> FoldSource:
         # TRL, LlamaFactory and OpenRLHF take the value of the last token that is not padding as the reward.
         kind, head = FoldKind.VALUE, replace(head, positions=Positions(Where.LAST_NON_PAD))
     return FoldSource(kind, head, report.model.labels)
+
+
+def read_setfit(folder: Path) -> tuple[torch.Tensor, torch.Tensor, bool]:
+    """Reads SetFit's classifier without running its pickle: weight [classes, features], bias, and if it normalizes.
+
+    The one score of two classes becomes two, of which the first is 0: their softmax is its sigmoid.
+    """
+    try:
+        weight, bias = map(torch.tensor, read_linear_classifier(LocalBytes(folder / SETFIT_HEAD, SETFIT_HEAD)))
+    except Unsupported as err:
+        raise DoesNotFold(err.message) from err
+    if len(weight) == 1:
+        weight, bias = (torch.cat([torch.zeros_like(item), item]) for item in (weight, bias))
+    settings = folder / SETFIT
+    is_normalized = settings.is_file() and parse_object(settings.read_bytes(), SETFIT).get("normalize_embeddings")
+    return weight.float(), bias.float(), bool(is_normalized)
 
 
 def build_on_meta(cls: Any, config: Any) -> Any:
