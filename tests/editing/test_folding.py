@@ -335,6 +335,14 @@ def test_other_changes_follow_the_fold(tmp_path: Path, monkeypatch: pytest.Monke
     torch.testing.assert_close(scores_of_class(tmp_path / "out"), theirs, atol=1e-5, rtol=1e-4)
 
 
+def test_what_no_class_takes_is_not_folded_away(tmp_path: Path) -> None:
+    save_encoder("Bert", "ForSequenceClassification", tmp_path / "reward", num_labels=1)
+    statistics = {"mean": torch.tensor([0.7]), "std": torch.tensor([2.5])}
+    edit_tensors(tmp_path / "reward" / "model.safetensors", lambda state: {**state, **statistics})
+    found = headscope.edit(tmp_path / "reward", as_class="chain", dry_run=True)
+    assert found.verdict is EditVerdict.REFUSED and "mean, std" in found.proof.reason
+
+
 @pytest.mark.parametrize("damage", ["head", "base"])
 def test_a_result_that_differs_is_not_put_in_place(
     damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -14,8 +14,9 @@ from headscope.core.checkpoints.formats.bytes import LocalBytes
 from headscope.core.checkpoints.formats.config_file import parse_object
 from headscope.core.checkpoints.formats.pickle.scikit_pickle import read_linear_classifier
 from headscope.core.facts import HiddenSource, Positions, ScoreHead, Where
-from headscope.core.facts.report import find_missing
+from headscope.core.facts.report import find_missing, find_without_place
 from headscope.core.facts.stored.location import Location
+from headscope.core.facts.stored.unplaced import describe_unplaced
 from headscope.core.model.classes.model_request import Choice
 from headscope.core.model.classes.token_rows import with_few_tokens
 from headscope.core.model.loading.inference import load_model
@@ -57,6 +58,9 @@ def read_source(checkpoint: Checkpoint, scores: int | None) -> FoldSource:
     if missing.head or missing.elsewhere:
         name = (*missing.head, *missing.elsewhere)[0]
         raise Unsupported(f"the checkpoint doesn't give {name}, so its scores are random", "train the head first")
+    if choice.chain is None and choice.head is None and (unplaced := find_without_place(report)):
+        what = f"{describe_unplaced(unplaced)}: no class takes them, and the model that was saved may have"
+        raise DoesNotFold(f"the checkpoint holds {what} (`headscope explain HS112`)")
     if scores is not None and not choice.rows:
         raise UsageError("--scores counts the scores of two tokens", "leave it out, or add --tokens NO,YES")
     if choice.rows:
