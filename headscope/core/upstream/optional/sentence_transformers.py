@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from headscope.core.upstream.python import descends_from
-from headscope.errors import Unsupported, moved
+from headscope.errors import Unsupported, first_line, moved
 
 _PACKAGE = "sentence_transformers"
 _KINDS = ("SentenceTransformer", "SparseEncoder", "MultiVectorEncoder")
@@ -124,7 +124,10 @@ def save_cross_encoder(
         width = modules[0].values["weight"].shape[-1]
         chain = [parts.Transformer(str(base)), classes.Pooling(width, pooling_mode=pooling)]
     else:
-        chain = list(library.SentenceTransformer(str(base), device="cpu", local_files_only=True))
+        try:
+            chain = list(library.SentenceTransformer(str(base), device="cpu", local_files_only=True))
+        except Exception as err:  # whatever the library raises for a folder that it doesn't take
+            raise Unsupported(f"{_PACKAGE} can't load {base}: {first_line(err)}", "see what the library says") from err
     for name in unread:
         setattr(chain[0].model, name, None)
     config = chain[0].model.config
