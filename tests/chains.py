@@ -32,14 +32,18 @@ _OWN_SIZES: dict[str, dict[str, object]] = {
 }
 
 
-def save_base(family: str, folder: Path, dtype: torch.dtype = torch.float32) -> None:
-    """A base model whose scores depend on their text, and a tokenizer that puts [CLS] and [SEP] around one."""
+def save_base(
+    family: str, folder: Path, dtype: torch.dtype = torch.float32, kind: str = "Model", **settings: Any
+) -> None:
+    """A model whose scores depend on their text, and a tokenizer that puts [CLS] and [SEP] around one."""
     config_class = getattr(transformers, f"{family}Config")
     own = _OWN_SIZES.get(family)
     sizes = _SIZES if own is None else own | {"vocab_size": len(WORDS), "pad_token_id": 0, "eos_token_id": 3}
-    known = config_class().to_dict()
+    known = {*config_class().to_dict(), "num_labels"}
     torch.manual_seed(1)
-    model = getattr(transformers, f"{family}Model")(config_class(**{k: v for k, v in sizes.items() if k in known}))
+    model = getattr(transformers, f"{family}{kind}")(
+        config_class(**{k: v for k, v in {**sizes, **settings}.items() if k in known})
+    )
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() > 1:
@@ -61,7 +65,7 @@ def save_chain(folder: Path, family: str, after: Sequence[nn.Module], **options:
     import sentence_transformers
     from sentence_transformers.base.modules import Transformer
 
-    save_base(family, folder.parent / "plain", options.pop("dtype", torch.float32))
+    save_base(family, folder.parent / "plain", options.pop("dtype", torch.float32), **options.pop("sizes", {}))
     torch.manual_seed(5)
     with torch.no_grad():
         for parameter in (item for module in after for item in module.parameters()):

@@ -57,7 +57,7 @@ def write_chain(folder: Path, family: str, after: Sequence[Module], **settings: 
     for at, (kind, own, values) in enumerate(after, 1):
         path = folder / f"{at}_{kind}"
         path.mkdir()
-        scores = {"module_output_name": "scores"} if at == len(after) else {}
+        scores = {"module_output_name": "scores"} if at == len(after) and kind == "Dense" else {}
         (path / "config.json").write_text(json.dumps(own | scores))
         if values:
             save_file(values, path / "model.safetensors")

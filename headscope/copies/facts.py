@@ -251,12 +251,14 @@ class AdapterMerge:
 class FoldKind(StrEnum):
     """What computed the scores before a fold, and with which library the proof ran it: `chain`: modules of
     sentence-transformers; `tokens`: rows of a language model, with Transformers; `value`: a value head of TRL; `class`:
-    a class of Transformers."""
+    a class of Transformers; `setfit`: a pickled classifier of scikit-learn on a body of sentence-transformers,
+    which ran the body."""
 
     CHAIN = "chain"
     TOKENS = "tokens"
     VALUE = "value"
     CLASS = "class"
+    SETFIT = "setfit"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headscope.copies.facts import EditedLabel, EditedTensor, EditProof
@@ -129,7 +130,7 @@ def _changes_names_only(task: ProofTask) -> bool:
     Then the scores are the same where all tensors are. Other code may do anything with the names of its classes.
     """
     from headscope.copies.config_changes import CLASS_FIELDS
-    from headscope.core.source.checkpoint import Checkpoint
+    from headscope.core.checkpoints.formats.config_file import parse_object
 
     requests = [_request_for(task, folder, by_default=True) for folder in (task.source, task.result)]
     if task.texts or not (task.labels and task.is_default_class) or any(one.runs_code for one in requests):
@@ -137,7 +138,8 @@ def _changes_names_only(task: ProofTask) -> bool:
     stay = task.temperature == 1.0 and all(item.source == at and not item.shift for at, item in enumerate(task.labels))
     if not stay or any((it.shape_before, it.dtype) != (it.shape_after, it.dtype_after) for it in task.tensors):
         return False
-    configs = [Checkpoint("inspect", one).manifest.config for one in requests]
+    files = [Path(one.reference) / "config.json" for one in requests]
+    configs = [parse_object(file.read_bytes(), file.name) for file in files]
     before, after = ({name: one[name] for name in one if name not in CLASS_FIELDS} for one in configs)
     return before == after
 

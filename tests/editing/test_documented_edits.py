@@ -5,11 +5,13 @@ import re
 import shlex
 from pathlib import Path
 
+import joblib
 import peft
 import pytest
 import torch
 import transformers
 from scorers import save_language_model, save_tokenizer
+from sklearn.linear_model import LogisticRegression
 from test_checkpoint_edit import TEXT
 from test_labeled_edits import TEXTS, table
 from test_merging import save_adapter, save_base
@@ -70,6 +72,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_language_model("Qwen3", folder / "my-reranker")
     after = [pooling("mean"), dense(16, 16, "GELU", bias=False), norm(), dense(16, 1)]
     write_chain(folder / "my-cross-encoder", "ModernBert", after)
+    write_chain(folder / "my-setfit", "Bert", [pooling("mean")], model_type="SentenceTransformer")
+    vectors = torch.randn(30, 16, generator=torch.Generator().manual_seed(0)).numpy()
+    joblib.dump(
+        LogisticRegression().fit(vectors, [at % 3 for at in range(30)]), folder / "my-setfit" / "model_head.pkl"
+    )
     draw = torch.Generator().manual_seed(0)
     places = torch.randint(0, 3, (len(TEXTS),), generator=draw).tolist()
     sentiments, relations = (CHECKPOINTS[name][1] for name in ("my-checkpoint", "my-nli"))

@@ -4,19 +4,26 @@ import json
 import re
 import shutil
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import joblib
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
 import transformers
+from sklearn.linear_model import LogisticRegression, RidgeClassifier
+from sklearn.neighbors import KNeighborsClassifier
 
 import headscope
 from headscope.copies.facts import EditVerdict
 from headscope.errors import Unsupported, UsageError
 from headscope.slices.edit.folding import fold, proof, target
+from tests import fold_table
 from tests.edits import edit_json, edit_tensors
+from tests.fold_table import KINDS, Kind
 from tests.modules import Module, dense, norm, normalize, pooling, write_chain
 from tests.scorers import WORDS, save_encoder, save_language_model
 
@@ -154,6 +161,49 @@ def test_a_chain_keeps_the_card_and_the_function_of_its_class(
     assert library["activation_fn"].endswith(f".{kept}")
 
 
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind.family} {kind.head}")
+def test_engines_give_the_scores_that_the_source_s_library_gave(kind: Kind, tmp_path: Path) -> None:
+    """On the same texts and pairs, alone and padded; each engine that is installed here."""
+    pytest.importorskip("setfit" if kind.head.startswith("SetFit") else "sentence_transformers")
+    if kind.head.startswith("value_head"):
+        _skip_without_value_heads()
+    folded = fold_table.fold(kind, tmp_path)
+    for engine, package in (
+        ("sentence-transformers", "sentence_transformers"), ("transformers-pipeline", "transformers"),
+        ("onnx-runtime", "onnxruntime"),
+    ):  # fmt: skip
+        if engine in kind.engines and find_spec(package) is not None:
+            assert folded.apart(engine)[0] < 1e-4
+
+
+def _write_setfit(folder: Path, head: Any, labels: list[str]) -> Path:
+    write_chain(folder, "Bert", [pooling("mean")], model_type="SentenceTransformer")
+    joblib.dump(head, folder / "model_head.pkl")
+    (folder / "config_setfit.json").write_text(json.dumps({"normalize_embeddings": False, "labels": labels}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("head", "settings", "as_class", "reason"),
+    [
+        (LogisticRegression(), {}, "auto", "--as chain makes a module of it"),
+        (LogisticRegression(), {"solver": "liblinear"}, "chain", "one sigmoid for each class, not a softmax"),
+        (RidgeClassifier(), {}, "chain", "RidgeClassifier, which is not a fitted LogisticRegression"),
+        (KNeighborsClassifier(), {}, "chain", "model_head.pkl could not be read"),
+        (LogisticRegression(), {"classes_": np.array(["good", "fine", "bad"])}, "chain", "lists bad, fine, good"),
+    ],
+)
+def test_a_classifier_of_setfit_that_no_module_computes_is_refused(
+    head: Any, settings: dict[str, Any], as_class: str, reason: str, tmp_path: Path
+) -> None:
+    head.fit(np.random.default_rng(0).normal(size=(30, 16)), np.arange(30) % 3)
+    source = _write_setfit(tmp_path / "setfit", head, ["bad", "fine", "good"])
+    vars(head).update(settings)
+    joblib.dump(head, source / "model_head.pkl")
+    found = headscope.edit(source, as_class=as_class, dry_run=True)
+    assert found.verdict is EditVerdict.REFUSED and reason in found.proof.reason
+
+
 def test_names_that_contradict_each_other_are_not_settled_by_a_fold(tmp_path: Path) -> None:
     save_encoder("ModernBert", "ForSequenceClassification", tmp_path / "class", num_labels=2)
     edit_json(tmp_path / "class" / "config.json", {
@@ -285,6 +335,14 @@ def test_other_changes_follow_the_fold(tmp_path: Path, monkeypatch: pytest.Monke
     torch.testing.assert_close(scores_of_class(tmp_path / "out"), theirs, atol=1e-5, rtol=1e-4)
 
 
+def test_what_no_class_takes_is_not_folded_away(tmp_path: Path) -> None:
+    save_encoder("Bert", "ForSequenceClassification", tmp_path / "reward", num_labels=1)
+    statistics = {"mean": torch.tensor([0.7]), "std": torch.tensor([2.5])}
+    edit_tensors(tmp_path / "reward" / "model.safetensors", lambda state: {**state, **statistics})
+    found = headscope.edit(tmp_path / "reward", as_class="chain", dry_run=True)
+    assert found.verdict is EditVerdict.REFUSED and "mean, std" in found.proof.reason
+
+
 @pytest.mark.parametrize("damage", ["head", "base"])
 def test_a_result_that_differs_is_not_put_in_place(
     damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -302,10 +360,15 @@ def test_a_result_that_differs_is_not_put_in_place(
     assert sorted(item.name for item in tmp_path.iterdir()) == ["lm"]
 
 
-def test_the_value_head_of_trl_becomes_the_score(tmp_path: Path) -> None:
+def _skip_without_value_heads() -> Any:
     ppo = pytest.importorskip("trl.experimental.ppo")
     if not hasattr(ppo, "AutoModelForCausalLMWithValueHead"):
         pytest.skip("could not import 'trl.experimental.ppo.AutoModelForCausalLMWithValueHead'")
+    return ppo
+
+
+def test_the_value_head_of_trl_becomes_the_score(tmp_path: Path) -> None:
+    ppo = _skip_without_value_heads()
     save_language_model("Qwen3", tmp_path / "plain")
     model = ppo.AutoModelForCausalLMWithValueHead.from_pretrained(str(tmp_path / "plain"))
     torch.nn.init.normal_(model.v_head.summary.weight, 0, 0.5)
@@ -349,6 +412,8 @@ def test_prompts_are_left_to_the_caller(tmp_path: Path) -> None:
         ({"as_class": "auto", "tokens": "no,yes", "scores": -1}, "not 1 or the number of tokens, 2"),
         ({"tokens": "no,yes"}, "only in a fold"),
         ({"as_class": "auto", "tokens": "no,yes", "in_place": True}, "another checkpoint"),
+        ({"as_class": "auto", "tokens": "no,yes", "link": True}, "--link has no place in it"),
+        ({"as_class": "auto", "architecture": "Qwen3ForSequenceClassification"}, "--architecture has no place in it"),
     ],
 )
 def test_a_fold_that_cannot_be_meant_is_refused(options: dict[str, Any], said: str, tmp_path: Path) -> None:

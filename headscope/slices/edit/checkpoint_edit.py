@@ -125,9 +125,7 @@ def edit_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
             return edit_folder(plain, output, wish, tell, origin)
         report = _merge_report(plain, output, wish, origin)
         if not wish.dry_run:
-            add_card(folder, report)
-            add_record(folder, report)
-            put_in_place(folder, output, None, origin.sources)
+            finish_copy(folder, output, report, origin.sources)
         return report
 
 
@@ -177,7 +175,7 @@ def edit_folder(
         found = prove_apart(_proof_task(job, folder, report))
         report = replace(report, proof=found.proof, tensors=found.tensors)
         if report.proof.holds:
-            add_record(folder, report, _keys_of_head(checkpoint))
+            _add_record(folder, report, _keys_of_head(checkpoint))
             check_unchanged(source, states)  # the proof read the source again
             put_in_place(folder, target, backup, origin.sources or (source,))
             report = replace(report, backup="" if backup is None else str(backup))
@@ -189,7 +187,14 @@ def _keys_of_head(checkpoint: Checkpoint) -> tuple[str, ...]:
     return tuple(key for item in head.parameters for key in item.checkpoint_keys) if head is not None else ()
 
 
-def add_record(folder: Path, report: EditReport, head: Sequence[str] = ()) -> None:
+def finish_copy(folder: Path, output: Path, report: EditReport, sources: Sequence[Path]) -> None:
+    """Adds what tells of the edit to a proven result, and puts it in place."""
+    _add_card(folder, report)
+    _add_record(folder, report)
+    put_in_place(folder, output, None, sources)
+
+
+def _add_record(folder: Path, report: EditReport, head: Sequence[str] = ()) -> None:
     """Writes the report to a file, with digests that show later whether the folder is still the one it describes.
 
     They are those of the tensors that were changed, or of the head where none was.
@@ -391,11 +396,11 @@ def _write_result(job: _Job, folder: Path, report: EditReport) -> None:
     if rewritten:
         write_weights(folder, manifest, stored, new)
     write_json(folder / _CONFIG, plan.config)
-    add_card(folder, report)
+    _add_card(folder, report)
     job.checkpoint.release()  # the proof, in another process, needs the memory
 
 
-def add_card(folder: Path, report: EditReport) -> None:
+def _add_card(folder: Path, report: EditReport) -> None:
     """Adds a paragraph on the edit to the model card, if there is one."""
     card = folder / _CARD
     if card.is_file():

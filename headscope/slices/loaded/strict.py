@@ -32,6 +32,8 @@ _FRESH = {"num_labels", "id2label", "label2id"}
 _OF_PLACE = {"subfolder", "revision", "cache_dir", "token", "_commit_hash"}
 _PEFT_LOADS = "peft.auto"
 """The module whose functions load the base model first, without the head that the adapter brings."""
+_OF_COUNT = ("sentence_transformers.", "trl.")
+"""Packages that give every load a number of classes, so that it doesn't say that the caller asks for a new head."""
 
 
 @use_case
@@ -40,9 +42,10 @@ def strict(model: nn.Module | None = None, *, allow: Iterable[str] = ()) -> Stri
 
     As a context manager or decorator, it judges each `from_pretrained` that runs inside, whatever library calls it. A
     head may be new where the load asks for one (`num_labels=3`, or another number of classes than the checkpoint's, of
-    one that isn't a saved classifier of that class), or where `allow` names it. A load that can't be judged gives a
-    `headscope.errors.LoadNotJudged` warning. With a model, it judges that model instead, against the checkpoint that
-    it was loaded from. Base models have no head, and are judged only if nothing was loaded.
+    one that isn't a saved classifier of that class), or where `allow` names it; loads by sentence-transformers and TRL,
+    which give every load a number, need `allow`. A load that can't be judged gives a `headscope.errors.LoadNotJudged`
+    warning. With a model, it judges that model, against the checkpoint that it was loaded from. Base models have no
+    head, and are judged only if nothing was loaded.
 
     Nested blocks: the innermost decides. Threads that begin while a block is open are judged too; those that ran
     before are not. Afterwards, Transformers is as it was.
@@ -302,7 +305,7 @@ def _judge_load(
         return
     inside = [name for name in lost if name.startswith(prefix)]
     head = [name for name in lost if name not in inside]
-    is_fresh = is_fresh or _class_count(saved) != model.config.num_labels
+    is_fresh = (is_fresh or _class_count(saved) != model.config.num_labels) and not any(map(_is_called_from, _OF_COUNT))
     may_be_new = is_fresh and type(model).__name__ not in (saved.get("architectures") or ())
     if inside or not may_be_new:
         head, inside = _split_by_path(model, head, inside)
@@ -350,12 +353,11 @@ def _split_by_path(model: Any, head: list[str], inside: list[str]) -> tuple[list
     """Splits lost parameters by a trace into those of the head and those before it; leaves out what no score reads."""
     from headscope.slices.inspect.run import inspect
 
+    traced, reason = None, "headscope could not determine the head path"
     try:
         traced = inspect(model).head
     except HeadscopeError as err:
-        traced, reason = None, err.message
-    else:
-        reason = "headscope could not determine the head path"
+        reason = err.message
     if traced is None:
         if not head:  # otherwise it is an error already
             _warn_unjudged(inside, reason)

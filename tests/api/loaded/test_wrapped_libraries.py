@@ -12,7 +12,7 @@ from torch import nn
 import headscope
 from headscope.core.facts.report import LoadVerdict
 from headscope.core.facts.verdict import Verdict
-from headscope.errors import Unsupported, UsageError
+from headscope.errors import HeadNotLoaded, Unsupported, UsageError
 from headscope.facts import PoolingKind
 from tests.scorers import WORDS, save_language_model, save_tokenizer
 
@@ -303,3 +303,33 @@ def test_a_lightning_module_shows_what_its_forward_gives(classifier: str, base: 
         assert close(headscope.forward(made[name], example_inputs=TOKENS), wanted)
     with pytest.raises(Unsupported, match="Headless"):
         headscope.inspect(made["Headless"])
+
+
+def _reward_trainer(folder: str, out: Path) -> Any:
+    trl, rows = pytest.importorskip("trl"), [{"chosen": "w1 w2", "rejected": "w3 w4"}] * 4
+    settings = trl.RewardConfig(output_dir=str(out), report_to="none", use_cpu=True)
+    data = pytest.importorskip("datasets").Dataset.from_list(rows)
+    return trl.RewardTrainer(folder, args=settings, train_dataset=data)
+
+
+LOADS = {
+    "a CrossEncoder": lambda folder, _: importlib.import_module("sentence_transformers").CrossEncoder(folder),
+    "a CrossEncoder of one score": lambda folder, _: importlib.import_module("sentence_transformers").CrossEncoder(
+        folder, num_labels=1
+    ),
+    "a pipeline": lambda folder, _: transformers.pipeline("text-classification", folder),
+    "TRL's trainer of rewards": _reward_trainer,
+}
+
+
+@pytest.mark.parametrize("load", LOADS)
+def test_a_library_that_draws_a_head_is_stopped_inside_strict(load: str, base: str, tmp_path: Path) -> None:
+    pytest.importorskip("sentence_transformers")
+    saved(transformers.BertForSequenceClassification(settings(num_labels=1)), tmp_path / "whole")
+    with pytest.raises(HeadNotLoaded, match="classifier") as caught, headscope.strict():
+        LOADS[load](base, tmp_path / "out")
+    assert set(caught.value.parameters) == {"classifier.weight", "classifier.bias"}
+    with headscope.strict():
+        LOADS[load](str(tmp_path / "whole"), tmp_path / "out")
+    with headscope.strict(allow="classifier"):
+        LOADS[load](base, tmp_path / "out")

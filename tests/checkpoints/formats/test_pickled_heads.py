@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headscope.core.checkpoints.formats.bytes import LocalBytes
-from headscope.core.checkpoints.formats.pickle.scikit_pickle import read_pickled_head
+from headscope.core.checkpoints.formats.pickle.scikit_pickle import read_linear_classifier, read_pickled_head
 from headscope.errors import Malformed, Unsupported
 from headscope.facts import PickledHead
 
@@ -43,7 +43,10 @@ def test_a_logistic_regression_is_read_as_scikit_learn_made_it(
     if as_objects and not isinstance(labels[0], str):
         labels = list(map(str, labels))
     made, features = _fitted(labels, dtype, as_objects)
+    made.coef_ = made.coef_.copy("F" if as_objects else "C")
     joblib.dump(made, tmp_path / "model_head.pkl")
+    weight, bias = read_linear_classifier(LocalBytes(tmp_path / "model_head.pkl", "model_head.pkl"))
+    assert (weight == made.coef_).all() and (bias == made.intercept_).all() and weight.dtype == made.coef_.dtype
     head = _read(tmp_path / "model_head.pkl")
     theirs = joblib.load(tmp_path / "model_head.pkl")
     assert head.class_name == type(theirs).__name__

@@ -17,15 +17,14 @@ from headscope.errors import Malformed, NotFound, Unsupported
 
 MODULES = "modules.json"
 LIBRARY = "config_sentence_transformers.json"
+SETFIT, SETFIT_HEAD = "config_setfit.json", "model_head.pkl"
 _LENGTHS = (
     ("sentence_bert_config.json", "max_seq_length"),
     ("tokenizer_config.json", "model_max_length"),
 )
 """Where the library finds the length at which it cuts texts: the first wins."""
 _SAME_SIZE = {"Normalize", "Dropout"}
-_SETFIT = "config_setfit.json"
 _FEW = 6
-_SETFIT_HEAD = "model_head.pkl"
 _MOST_MODULES = 50
 _LONGEST = 10**9
 _ENCODERS = ("sentence_transformers", "sbert_ce_default_activation_function")
@@ -42,7 +41,7 @@ def read_sentence_pipeline(storage: FileStorage, config: Mapping[str, Any] | Non
     names = set(storage.names())
     files = _CachedTexts(storage)
     found = SentencePipeline(
-        (), classifier=_SETFIT_HEAD if _SETFIT_HEAD in names else "", head=_read_setfit_head(files, names)
+        (), classifier=SETFIT_HEAD if SETFIT_HEAD in names else "", head=_read_setfit_head(files, names)
     )
     try:
         entries = _read_module_entries(parse_list(files.read_text(MODULES), MODULES))
@@ -73,11 +72,11 @@ def read_sentence_pipeline(storage: FileStorage, config: Mapping[str, Any] | Non
 
 def _read_setfit_head(files: FileStorage, names: set[str]) -> PickledHead | None:
     """Reads SetFit's classifier, with the labels that `config_setfit.json` gives its classes."""
-    if _SETFIT_HEAD not in names:
+    if SETFIT_HEAD not in names:
         return None
     try:
-        head = read_pickled_head(files.open(_SETFIT_HEAD))
-        settings = parse_object(files.read_text(_SETFIT), _SETFIT) if _SETFIT in names else {}
+        head = read_pickled_head(files.open(SETFIT_HEAD))
+        settings = parse_object(files.read_text(SETFIT), SETFIT) if SETFIT in names else {}
     except (Malformed, NotFound, Unsupported) as err:
         return PickledHead("", reason=err.message)
     labels = settings.get("labels")
@@ -91,15 +90,15 @@ def _with_class_names(head: PickledHead, names: list[str]) -> PickledHead:
     if head.classes_are_texts:
         if own != tuple(names):
             fault = (
-                f"{_SETFIT} lists {list_of(names, _FEW)}, and the classifier scores {list_of(own, _FEW)}, in this order"
+                f"{SETFIT} lists {list_of(names, _FEW)}, and the classifier scores {list_of(own, _FEW)}, in this order"
             )
         return replace(head, fault=fault)
     called = {item: _name_at(item, names) for item in own}
     if None in called.values():
         lacking = [item for item, name in called.items() if name is None]
-        fault = f"the classifier predicts {few_of(lacking)}, and {_SETFIT} has {len(names)} labels, counted from 0"
+        fault = f"the classifier predicts {few_of(lacking)}, and {SETFIT} has {len(names)} labels, counted from 0"
     elif own != tuple(map(str, range(len(own)))):
-        fault = f"the classifier predicts {few_of(own)}, which are not the first places of the labels in {_SETFIT}"
+        fault = f"the classifier predicts {few_of(own)}, which are not the first places of the labels in {SETFIT}"
     return replace(head, labels=tuple(called[item] or item for item in own), fault=fault)
 
 

@@ -1,8 +1,8 @@
 """sentence-transformers: chains of modules that take and return a dictionary. Only a run imports it."""
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from headscope.core.upstream.python import descends_from
-from headscope.errors import Unsupported, moved
+from headscope.errors import Unsupported, first_line, moved
 
 _PACKAGE = "sentence_transformers"
 _KINDS = ("SentenceTransformer", "SparseEncoder", "MultiVectorEncoder")
@@ -94,10 +94,10 @@ def scores_of(returned: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChainModule:
-    """A module to put after the pooling: `Dense` or `LayerNorm`, with its `weight` and, if it has one, its `bias`."""
+    """A module to put after the pooling: `Normalize`, or `Dense` or `LayerNorm` with `weight` and, if any, `bias`."""
 
     kind: str
-    values: Mapping[str, torch.Tensor]
+    values: Mapping[str, torch.Tensor] = field(default_factory=dict)
     activation: str = ""
 
     def __str__(self) -> str:
@@ -105,10 +105,14 @@ class ChainModule:
         return f"{self.kind} ({self.activation})" if self.activation else self.kind
 
 
-def save_cross_encoder(base: Path, folder: Path, pooling: str, modules: Sequence[ChainModule], activation: str) -> None:
+def save_cross_encoder(
+    base: Path, folder: Path, pooling: str, modules: Sequence[ChainModule], *, activation: str, labels: Sequence[str],
+    unread: Iterable[str],
+) -> None:  # fmt: skip
     """Saves the CrossEncoder of a base model with its tokenizer and modules, of which the last makes the scores.
 
-    Raises Unsupported if the library has moved its classes.
+    Without a `pooling`, the base is a SentenceTransformer, whose modules come first. Modules of the base model that are
+    `unread` are left out. Raises Unsupported if the library has moved its classes.
     """
     library: Any = importlib.import_module(_PACKAGE)
     try:
@@ -116,9 +120,22 @@ def save_cross_encoder(base: Path, folder: Path, pooling: str, modules: Sequence
         parts: Any = importlib.import_module(f"{_PACKAGE}.base.modules")
     except ImportError as err:
         raise moved(_PACKAGE, f"its modules are elsewhere ({err})") from err
-    width = modules[0].values["weight"].shape[-1]
-    chain = [parts.Transformer(str(base)), classes.Pooling(width, pooling_mode=pooling)]
+    if pooling:
+        width = modules[0].values["weight"].shape[-1]
+        chain = [parts.Transformer(str(base)), classes.Pooling(width, pooling_mode=pooling)]
+    else:
+        try:
+            chain = list(library.SentenceTransformer(str(base), device="cpu", local_files_only=True))
+        except Exception as err:  # whatever the library raises for a folder that it doesn't take
+            raise Unsupported(f"{_PACKAGE} can't load {base}: {first_line(err)}", "see what the library says") from err
+    for name in unread:
+        setattr(chain[0].model, name, None)
+    config = chain[0].model.config
+    config.id2label, config.label2id = dict(enumerate(labels)), {name: at for at, name in enumerate(labels)}
     for module in modules:
+        if module.kind == "Normalize":
+            chain.append(parts.Normalize())
+            continue
         weight = module.values["weight"]
         if module.kind == "LayerNorm":
             made = classes.LayerNorm(len(weight))

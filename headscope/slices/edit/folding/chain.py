@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from headscope.copies.facts import FoldedParameter, FoldKind
+from headscope.core.checkpoints.contents.sentence import SETFIT_HEAD
 from headscope.core.facts import Where
 from headscope.core.facts.heads.tasks import Activation
 from headscope.core.model.classes.module_chain import base_class_of
@@ -18,7 +19,7 @@ from headscope.core.source.checkpoint import Checkpoint
 from headscope.core.trace.layers import HeadLayer, LayerKind, is_same_function, module_as_layer
 from headscope.core.upstream.optional.sentence_transformers import ChainModule, save_cross_encoder
 from headscope.slices.edit.folding.arithmetic import DoesNotFold, Values, words_of_pooling
-from headscope.slices.edit.folding.source import FoldSource, build_on_meta
+from headscope.slices.edit.folding.source import FoldSource, build_on_meta, read_setfit
 from headscope.slices.edit.folding.target import FoldTarget
 
 AS_CHAIN = "chain"
@@ -37,39 +38,81 @@ def plan_chain(checkpoint: Checkpoint, source: FoldSource, values: Values, funct
 
     Raises DoesNotFold with the part that has no module.
     """
-    if source.kind is not FoldKind.CLASS:
-        raise DoesNotFold("only the head of a class of Transformers is written as a chain")
-    head, place, config = source.head, source.head.positions, checkpoint.choice.config
-    mode = None if place is None else _MODES.get((head.pooled, place.where, place.index))
+    config, pipeline = checkpoint.choice.config, checkpoint.manifest.sentence
+    folder = Path(checkpoint.location.reference)
+    base = base_class_of(str(config.model_type), is_encoder_decoder=bool(getattr(config, "is_encoder_decoder", False)))
+    prefix, unread = f"{base.base_model_prefix}.", set[str]()
+    if source.kind is FoldKind.SETFIT and pipeline is not None:
+        mode, begin, planned = "", pipeline.modules, list(_modules_of_setfit(folder))
+    elif source.kind is FoldKind.CLASS:
+        mode, planned = _mode_of(source), list(_modules_of_class(source, values))
+        begin = ("Transformer", f"Pooling ({mode})")
+        unread = _children_without_values(build_on_meta(base, config), prefix, values)
+    else:
+        raise DoesNotFold("only the head of a class of Transformers, or of SetFit, is written as a chain")
+    modules = [module for module, _ in planned]
+    if not modules or modules[-1].kind != "Dense":
+        raise DoesNotFold("the scores are not those of a linear layer")
+    if (count := len(modules[-1].values["weight"])) != len(source.labels):
+        raise DoesNotFold(f"there are {count} scores, and {len(source.labels)} names of classes")
+    parameters = tuple(
+        FoldedParameter(f"{at}_{module.kind}.{key}", (name,), is_copied=source.kind is FoldKind.CLASS)
+        for at, (module, names) in enumerate(planned, len(begin)) for key, name in names.items() if name
+    )  # fmt: skip
+    own = {name for item in parameters for name in item.sources}
+    kept = tuple(name for name in values if name.startswith(prefix) and name not in own)
+    last = "Sigmoid" if function == Activation.SIGMOID else "Identity"
+
+    def write(place: Path, fields: Mapping[str, Any]) -> None:  # the library reads the base model from the source
+        with quiet():
+            save_cross_encoder(folder, place, mode, modules, activation=last, labels=source.labels, unread=unread)
+
+    formula = " -> ".join([*begin, *map(str, modules)])
+    return FoldTarget(FoldKind.CHAIN, "CrossEncoder", formula, parameters, kept, write)
+
+
+_Planned = tuple[ChainModule, Mapping[str, str]]
+"""A module, and the names of what its weight and bias are made of; "" for none."""
+
+
+def _modules_of_setfit(folder: Path) -> Iterator[_Planned]:
+    weight, bias, is_normalized = read_setfit(folder)
+    if is_normalized:
+        yield ChainModule("Normalize"), {}
+    names = {"weight": f"{SETFIT_HEAD}: coef_", "bias": f"{SETFIT_HEAD}: intercept_"}
+    yield ChainModule("Dense", {"weight": weight, "bias": bias}, "Identity"), names
+
+
+def _mode_of(source: FoldSource) -> str:
+    place = source.head.positions
+    mode = None if place is None else _MODES.get((source.head.pooled, place.where, place.index))
     if mode is None:
-        raise DoesNotFold(f"the head reads {words_of_pooling(head)}, and no mode of Pooling does")
-    layers = [layer for layer in head.layers if layer.kind is not LayerKind.POOLING]
-    modules, parameters = list[ChainModule](), list[FoldedParameter]()
+        raise DoesNotFold(f"the head reads {words_of_pooling(source.head)}, and no mode of Pooling does")
+    return mode
+
+
+def _modules_of_class(source: FoldSource, values: Values) -> Iterator[_Planned]:
+    layers = [layer for layer in source.head.layers if layer.kind is not LayerKind.POOLING]
     while layers:
         layer, activation = layers.pop(0), "Identity"
         if layer.kind is LayerKind.LINEAR and layers and layers[0].kind is LayerKind.FUNCTION:
             activation = _name_of_activation(layers.pop(0))
-        modules.append(_module_of(layer, activation, values))
-        names = {"weight": layer.weight, "bias": layer.bias}
-        folder = f"{len(modules) + 1}_{modules[-1].kind}"
-        parameters += (FoldedParameter(f"{folder}.{key}", (name,), True) for key, name in names.items() if name)
-    if not modules or modules[-1].kind != "Dense":
-        raise DoesNotFold("the scores are not those of a linear layer")
-    base = base_class_of(str(config.model_type), is_encoder_decoder=bool(getattr(config, "is_encoder_decoder", False)))
-    prefix = f"{base.base_model_prefix}."
-    lacking = [name for name in build_on_meta(base, config).state_dict() if f"{prefix}{name}" not in values]
-    if lacking:
-        raise DoesNotFold(f"the checkpoint doesn't give {lacking[0]} of {base.__name__}")
-    own = {name for item in parameters for name in item.sources}
-    formula = " -> ".join(["Transformer", f"Pooling ({mode})", *map(str, modules)])
-    kept = tuple(name for name in values if name.startswith(prefix) and name not in own)
-    last = "Sigmoid" if function == Activation.SIGMOID else "Identity"
+        yield _module_of(layer, activation, values), {"weight": layer.weight, "bias": layer.bias}
 
-    def write(folder: Path, fields: Mapping[str, Any]) -> None:  # the library reads the base model from the source
-        with quiet():
-            save_cross_encoder(Path(checkpoint.location.reference), folder, mode, modules, last)
 
-    return FoldTarget(FoldKind.CHAIN, "CrossEncoder", formula, tuple(parameters), kept, write)
+def _children_without_values(base: nn.Module, prefix: str, values: Values) -> set[str]:
+    """Lists modules of a base model of which the checkpoint gives nothing, such as a pooler that its class lacks.
+
+    Whether the hidden states need them is for the proof. Raises DoesNotFold for a module that is given in part.
+    """
+    lacking = [name for name in base.state_dict() if f"{prefix}{name}" not in values]
+    found = {name.partition(".")[0] for name in lacking}
+    given = [
+        name for name in values if name.removeprefix(prefix).partition(".")[0] in found and name.startswith(prefix)
+    ]
+    if given:
+        raise DoesNotFold(f"the checkpoint doesn't give {lacking[0]} of {type(base).__name__}")
+    return found
 
 
 def _module_of(layer: HeadLayer, activation: str, values: Values) -> ChainModule:

@@ -20,11 +20,10 @@ from headscope.copies.writing import (
     copy_files,
     file_states,
     name_beside,
-    put_in_place,
     staged,
     write_json,
 )
-from headscope.core.checkpoints.contents.sentence import LIBRARY, MODULES
+from headscope.core.checkpoints.contents.sentence import LIBRARY, MODULES, SETFIT
 from headscope.core.checkpoints.edit_record import EDIT_RECORD
 from headscope.core.checkpoints.formats.config_file import parse_object
 from headscope.core.facts.environment import tool_version
@@ -35,7 +34,7 @@ from headscope.core.source.reading.reading import in_local_folder
 from headscope.core.source.request import Progress, Request
 from headscope.errors import Unsupported, UsageError
 from headscope.shared.serving.judging import own_activation
-from headscope.slices.edit.checkpoint_edit import add_card, add_record, edit_folder, folder_to_edit
+from headscope.slices.edit.checkpoint_edit import edit_folder, finish_copy, folder_to_edit
 from headscope.slices.edit.classes.class_names import examine_by_name
 from headscope.slices.edit.classes.score_function import FUNCTION_OF_PROBLEM
 from headscope.slices.edit.folding.arithmetic import DoesNotFold, Values
@@ -45,7 +44,7 @@ from headscope.slices.edit.folding.source import FoldSource, read_source, read_v
 from headscope.slices.edit.folding.target import FoldTarget, class_to_fold_into, find_target
 from headscope.slices.edit.wish import EditOrigin, EditWish
 
-_SETTINGS = (MODULES, LIBRARY, "sentence_bert_config.json", "generation_config.json")
+_SETTINGS = (MODULES, LIBRARY, SETFIT, "sentence_bert_config.json", "generation_config.json")
 """Files of what computed the scores before, which mean something else beside the class."""
 _TOKENIZER = "tokenizer_config.json"
 
@@ -56,8 +55,11 @@ def fold_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
     Raises DoesNotFold with the part that has no place in the class, and for a result that isn't proven; Unsupported for
     a checkpoint that can't be read so, or whose library isn't installed; NotFound if the source changes meanwhile.
     """
-    if wish.in_place or wish.merge_adapter:
-        raise UsageError("a fold makes another checkpoint of a whole one", "give -o DIR; merge an adapter first")
+    given = {"in-place": wish.in_place, "merge-adapter": wish.merge_adapter, "link": wish.link}
+    given["architecture"] = wish.names_class
+    if idle := [name for name, is_given in given.items() if is_given]:
+        what = f"a fold makes another checkpoint of a whole one, so --{idle[0]} has no place in it"
+        raise UsageError(what, "leave it out, and give -o DIR; merge an adapter first")
     if output is None and not wish.dry_run:
         raise UsageError("the result needs a place", "give -o DIR")
     named = request.reference
@@ -95,9 +97,7 @@ def fold_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
             origin = EditOrigin(named, sources=(folder,), left_out=left, fold=fold)
             return edit_folder(plain, output, wish, tell, origin)
         report = replace(report, fold=fold, left_out=left, **_promise_scores(report, fold, source))
-        add_card(place, report)
-        add_record(place, report)
-        put_in_place(place, output, None, (folder,))
+        finish_copy(place, output, report, (folder,))
     return report
 
 
@@ -105,13 +105,23 @@ def _find_target(checkpoint: Checkpoint, source: FoldSource, wish: EditWish) -> 
     """Finds what the head is folded into. Raises DoesNotFold with the part of the head that has no place there."""
     values = read_values(checkpoint.choice, checkpoint.location)
     if wish.as_class == AS_CHAIN:
-        return plan_chain(checkpoint, source, values, own_activation(checkpoint.report, checkpoint.manifest))
+        return plan_chain(checkpoint, source, values, _function_on_scores(checkpoint, source))
+    if source.kind is FoldKind.SETFIT:
+        raise DoesNotFold(
+            "the classifier is a pickle beside the model; --as chain makes a module of it, which may fold"
+        )
     cls = class_to_fold_into(wish.as_class, checkpoint.choice)
     if source.kind is FoldKind.CLASS and cls.__name__ == checkpoint.report.model.class_name:
         raise UsageError(
             f"the checkpoint is a {cls.__name__} already", "--as chain writes sentence-transformers modules"
         )
     return find_target(cls, checkpoint.choice, source, values)
+
+
+def _function_on_scores(checkpoint: Checkpoint, source: FoldSource) -> str:
+    """Names what the source's own library puts on the scores; scikit-learn's sigmoid is the softmax of two here."""
+    is_setfit = source.kind is FoldKind.SETFIT
+    return Activation.SOFTMAX if is_setfit else own_activation(checkpoint.report, checkpoint.manifest)
 
 
 def _check_library(kind: FoldKind) -> None:
@@ -132,8 +142,8 @@ def _describe_fold(
     before, report = {name: getattr(checkpoint.choice.config, name, None) for name in settings}, checkpoint.report
     return HeadFold(
         kind=source.kind,
-        class_before=report.model.class_name,
-        formula_before=report.head.formula if report.head is not None else source.head.formula,
+        class_before="SetFitModel" if source.kind is FoldKind.SETFIT else report.model.class_name,
+        formula_before=report.head.formula if report.head is not None and source.head.layers else source.head.formula,
         formula=target.formula,
         parameters=target.parameters,
         settings=changed_fields(before, settings),
@@ -154,7 +164,7 @@ def _sentences_to_do(
 ) -> Iterator[str]:
     """Yields what the library does to scores, and the caller to texts, beside the arithmetic of the head."""
     if target.kind is FoldKind.CHAIN:
-        function = own_activation(checkpoint.report, checkpoint.manifest)
+        function = _function_on_scores(checkpoint, source)
         if function not in (Activation.NONE, Activation.SIGMOID):
             yield f"CrossEncoder doesn't put {function} on the scores: put it there yourself."
     if source.kind is not FoldKind.CLASS and "problem_type" not in fields:

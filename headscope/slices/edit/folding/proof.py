@@ -30,7 +30,7 @@ from headscope.core.upstream.loaders import LoadRequest, load_with
 from headscope.errors import HeadscopeError, Unsupported, first_line
 from headscope.shared.trial.inputs import TextInput, encode_text, long_text, text_inputs
 from headscope.slices.edit.folding.arithmetic import Values
-from headscope.slices.edit.folding.source import read_values
+from headscope.slices.edit.folding.source import read_setfit, read_values
 
 EXACT = ".exact"
 """The file in the result, for the proof alone, with the computed parameters in single precision."""
@@ -41,7 +41,9 @@ of single precision.
 _BATCH = 8
 _SHORT_LIMIT = 512
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-_PACKAGES = {FoldKind.CHAIN: "sentence_transformers", FoldKind.VALUE: "trl"}
+_PACKAGES = {
+    FoldKind.CHAIN: "sentence_transformers", FoldKind.SETFIT: "sentence_transformers", FoldKind.VALUE: "trl",
+}  # fmt: skip
 _Encoded = Mapping[str, torch.Tensor]
 
 
@@ -255,6 +257,8 @@ def _scorer_of_source(task: FoldTask, choice: Choice, place: Location) -> _Score
     """Loads what scored before, with its own library."""
     if task.before is FoldKind.CHAIN:
         return replace(_scorer_of_chain(task, task.source), asks=bool(choice.rows))
+    if task.before is FoldKind.SETFIT:
+        return _scorer_of_setfit(task)
     if task.before is FoldKind.VALUE:
         model = load_with("trl", LoadRequest(task.source, {}, {})).float().eval()
         scorer = _scorer_in(task.source, model, _scores_of_values)
@@ -298,6 +302,26 @@ def _scorer_of_chain(task: FoldTask, folder: str) -> _Scorer:
         return {name: value for name, value in preprocess(texts).items() if name in _INPUTS}
 
     return _Scorer(encoder.eval(), encoder.tokenizer, encode, run)
+
+
+def _scorer_of_setfit(task: FoldTask) -> _Scorer:
+    """Loads the body of a SetFit model with its library; the classifier's numbers are read, and not unpickled."""
+    library: Any = importlib.import_module("sentence_transformers")
+    body = library.SentenceTransformer(
+        task.source, device="cpu", local_files_only=True, trust_remote_code=task.trust_remote_code
+    ).float()
+    weight, bias, is_normalized = read_setfit(Path(task.source))
+
+    def encode(texts: Sequence[TextInput]) -> _Encoded:
+        found = body.preprocess([_as_given(item) for item in texts], prompt="")
+        return {name: value for name, value in found.items() if name in _INPUTS}
+
+    def run(scorer: _Scorer, texts: Sequence[TextInput]) -> torch.Tensor:
+        options = {"convert_to_tensor": True, "show_progress_bar": False, "prompt": ""}
+        vectors = body.encode([_as_given(item) for item in texts], normalize_embeddings=is_normalized, **options)
+        return torch.nn.functional.linear(vectors, weight, bias)
+
+    return _Scorer(body.eval(), body.tokenizer, encode, run)
 
 
 def _as_given(item: TextInput) -> str | tuple[str, ...]:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from headscope.copies.facts import FoldKind
-from headscope.core.facts import Positions, ScoreHead, Where
-from headscope.core.facts.report import find_missing
+from headscope.core.checkpoints.contents.sentence import SETFIT, SETFIT_HEAD
+from headscope.core.checkpoints.formats.bytes import LocalBytes
+from headscope.core.checkpoints.formats.config_file import parse_object
+from headscope.core.checkpoints.formats.pickle.scikit_pickle import read_linear_classifier
+from headscope.core.facts import HiddenSource, Positions, ScoreHead, Where
+from headscope.core.facts.report import find_missing, find_without_place
 from headscope.core.facts.stored.location import Location
+from headscope.core.facts.stored.unplaced import describe_unplaced
 from headscope.core.model.classes.model_request import Choice
 from headscope.core.model.classes.token_rows import with_few_tokens
 from headscope.core.model.loading.inference import load_model
@@ -44,12 +50,17 @@ def read_source(checkpoint: Checkpoint, scores: int | None) -> FoldSource:
     choice, report = checkpoint.choice, checkpoint.report
     pipeline = checkpoint.manifest.sentence
     if pipeline is not None and pipeline.classifier and checkpoint.request.model_class is None:
-        what = pipeline.head.class_name if pipeline.head is not None else ""
-        raise DoesNotFold(f"the scores are those of {pipeline.classifier} ({what or 'a pickle'}), which isn't folded")
+        if pipeline.head is None or pipeline.head.reason or pipeline.head.fault:
+            raise DoesNotFold(getattr(pipeline.head, "fault", "") or f"{pipeline.classifier} could not be read")
+        plain = LayeredHead((), "", None, HiddenSource(), f"{pipeline.head.class_name}(embedding)")
+        return FoldSource(FoldKind.SETFIT, plain, pipeline.head.labels)
     missing = find_missing(report)
     if missing.head or missing.elsewhere:
         name = (*missing.head, *missing.elsewhere)[0]
         raise Unsupported(f"the checkpoint doesn't give {name}, so its scores are random", "train the head first")
+    if choice.chain is None and choice.head is None and (unplaced := find_without_place(report)):
+        what = f"{describe_unplaced(unplaced)}: no class takes them, and the model that was saved may have"
+        raise DoesNotFold(f"the checkpoint holds {what} (`headscope explain HS112`)")
     if scores is not None and not choice.rows:
         raise UsageError("--scores counts the scores of two tokens", "leave it out, or add --tokens NO,YES")
     if choice.rows:
@@ -64,6 +75,22 @@ def read_source(checkpoint: Checkpoint, scores: int | None) -> FoldSource:
         # TRL, LlamaFactory and OpenRLHF take the value of the last token that is not padding as the reward.
         kind, head = FoldKind.VALUE, replace(head, positions=Positions(Where.LAST_NON_PAD))
     return FoldSource(kind, head, report.model.labels)
+
+
+def read_setfit(folder: Path) -> tuple[torch.Tensor, torch.Tensor, bool]:
+    """Reads SetFit's classifier without running its pickle: weight [classes, features], bias, and if it normalizes.
+
+    The one score of two classes becomes two, of which the first is 0: their softmax is its sigmoid.
+    """
+    try:
+        weight, bias = map(torch.tensor, read_linear_classifier(LocalBytes(folder / SETFIT_HEAD, SETFIT_HEAD)))
+    except Unsupported as err:
+        raise DoesNotFold(err.message) from err
+    if len(weight) == 1:
+        weight, bias = (torch.cat([torch.zeros_like(item), item]) for item in (weight, bias))
+    settings = folder / SETFIT
+    is_normalized = settings.is_file() and parse_object(settings.read_bytes(), SETFIT).get("normalize_embeddings")
+    return weight.float(), bias.float(), bool(is_normalized)
 
 
 def build_on_meta(cls: Any, config: Any) -> Any:

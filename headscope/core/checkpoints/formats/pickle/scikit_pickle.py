@@ -38,6 +38,37 @@ _COMPRESSED = {
 
 def read_pickled_head(source: ByteSource) -> PickledHead:
     """Reads the head in a `model_head.pkl`. Raises Malformed, also for a pickle that names what such a head lacks."""
+    made = _read_classifier(source)
+    return _torch_head(made, source.name) if made.kind in _TORCH else _scikit_head(made, source.name)
+
+
+def read_linear_classifier(source: ByteSource) -> tuple[Any, Any]:
+    """Reads the numbers of a LogisticRegression as arrays of NumPy: weights [scores, features], intercepts [scores].
+
+    Raises as `read_pickled_head`, and Unsupported for another classifier.
+    """
+    import numpy as np
+
+    made = _read_classifier(source)
+    arrays = [made.state.get(name) for name in ("coef_", "intercept_")]
+    has_numbers = [_describe_array(one)[1] in _FLOATS.values() and one.kind == _WRAPPER for one in arrays]
+    if made.kind.name not in _LOGISTIC or not all(has_numbers):
+        raise Unsupported(f"{source.name} holds a {made.kind.name}, which is not a fitted LogisticRegression", "")
+    weight, bias = (
+        np.frombuffer(one.arguments[0], "".join(map(str, _dtype_of(one.state["dtype"])))).reshape(
+            _shape_of(one.state["shape"]), order="F" if one.state.get("order") == "F" else "C"
+        )
+        for one in arrays
+    )
+    if made.state.get("solver") == "liblinear" and len(weight) > 1:
+        raise Unsupported(f"{source.name}: the solver liblinear scales one sigmoid for each class, not a softmax", "")
+    return weight, bias
+
+
+_LOGISTIC = ("LogisticRegression", "LogisticRegressionCV")
+
+
+def _read_classifier(source: ByteSource) -> Instance:
     if source.size > _LARGEST:
         raise Malformed(f"{source.name} has {source.size:,} bytes, over the limit of {_LARGEST:,}", "check the file")
     content = source.read_at(0, source.size)
@@ -50,7 +81,7 @@ def read_pickled_head(source: ByteSource) -> PickledHead:
     value = read_pickle(io.BytesIO(content), source.name, dialect=dialect)
     if not isinstance(value, Instance) or not isinstance(value.state, dict):
         raise Malformed(f"{source.name} holds no classifier", "save the model again")
-    return _torch_head(value, source.name) if value.kind in _TORCH else _scikit_head(value, source.name)
+    return value
 
 
 def _is_known(found: Global) -> bool:
