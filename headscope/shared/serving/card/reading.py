@@ -19,7 +19,8 @@ from headscope.shared.serving.answers import Answer, Answers, TextOrPair
 from headscope.shared.serving.asking.rows import number_in, numbers_in
 from headscope.shared.serving.card.facts import CARD_FORMAT, CARD_VERSION, IN_SINGLE, Card, CardInput, Rows
 from headscope.shared.serving.comparing import ReferenceScores, VariantScores
-from headscope.shared.serving.explaining import SCORE_FUNCTIONS, Scores
+from headscope.shared.serving.explaining import SCORE_FUNCTIONS, SINGLE_PRECISION, Scores
+from headscope.shared.serving.served_facts import FROM_FILE
 
 LARGEST_CARD = 50_000_000
 _ROUNDED_TEXT = 1e-5
@@ -95,9 +96,12 @@ def reference_of(card: Card, rows: Sequence[int]) -> ReferenceScores:
     at = list(rows)
     runs = {run.name: _array_of(run.logits)[at] for run in card.runs}
     found = {AS_IT_IS: VariantScores(_array_of(card.logits)[at], card.formula or "")}
+    tolerance = SINGLE_PRECISION * max(float(np.abs(found[AS_IT_IS].logits).max(initial=0.0)), 1.0)
     for item in card.alternatives:
-        no_segments = item.name.startswith("segment IDs 0")
-        found[item.name] = VariantScores(_array_of(item.logits)[at], item.formula, item.is_sum, no_segments)
+        logits, no_segments = _array_of(item.logits)[at], item.name.startswith("segment IDs 0")
+        # Some differ on other inputs only: segments, on pairs.
+        if all(np.abs(logits - known.logits).max() > tolerance for known in found.values()):
+            found[item.name] = VariantScores(logits, item.formula, item.is_sum, no_segments)
     return ReferenceScores(
         found[AS_IT_IS].logits,
         card.labels,
@@ -172,7 +176,7 @@ def _read_rows(document: dict[str, Any], rows: Any, count: int, *, is_raw: bool)
     if labels and any(len(item.scores) != len(labels) for item in items):
         raise Malformed(f"{len(labels)} labels, and rows of another length", "")
     engine, version, dtype = (str(document.get(name, "")) for name in ("engine", "version", "dtype"))
-    return Answers(engine or "file", version, "file", is_raw, tuple(items), dtype=dtype)
+    return Answers(engine or "scores in a file", version, FROM_FILE, is_raw, tuple(items), dtype=dtype)
 
 
 def _read_ids(rows: Any, count: int) -> tuple[tuple[int, ...], ...]:
