@@ -90,7 +90,7 @@ def head_variants(
     """Computes the variants of a model's head on batches of texts, by what was changed; of several alike, one.
 
     A batch has an attention mask. In the batches at the places `alone`, padding is only there to compute several texts
-    at once: a variant reads none of it. `first` is what the tokenizer calls the first token. Raises Unsupported where
+    together: a variant reads none of it. `first` is what the tokenizer calls the first token. Raises Unsupported where
     the head has no proven expression whose values on these texts are the model's own scores.
     """
     found = [_variants_of_batch(model, inputs, first, at in alone) for at, inputs in enumerate(batches)]

@@ -12,7 +12,7 @@ IN_SINGLE = ("float64", "eager", "padded")
 STABILITY = "experimental"
 """What these classes say in JSON may change in a minor version."""
 
-Rows = tuple[tuple[float, ...], ...]
+CardRows = tuple[tuple[float, ...], ...]
 """A row for each input and a column for each class."""
 
 
@@ -64,7 +64,7 @@ class CardRun:
 
     name: str
     """`float64`, `float16` or `bfloat16`; in float32 `eager`, without fused attention, or `padded`, in batches."""
-    logits: Rows
+    logits: CardRows
     """The logits, a row for each input."""
 
 
@@ -78,7 +78,7 @@ class CardAlternative:
     """The changed expression of the head; empty if it has none."""
     is_sum: bool
     """Whether the expression is a sum or a difference."""
-    logits: Rows
+    logits: CardRows
     """The logits, a row for each input."""
 
 
@@ -114,9 +114,9 @@ class Card:
     """The side on which the batches are padded; null if no input is padded."""
     inputs: tuple[CardInput, ...]
     """The inputs; all rows of this card are in their order."""
-    logits: Rows
+    logits: CardRows
     """The logits of the checkpoint in float32 on a CPU, each input alone."""
-    scores: Rows | None
+    scores: CardRows | None
     """The activation of the logits; null if the activation could not be determined."""
     tolerances: tuple[CardTolerance, ...]
     """How far an engine may be off in each precision."""

@@ -17,7 +17,7 @@ from headscope.core.facts.plain import restore
 from headscope.errors import Malformed, NotFound, UsageError
 from headscope.shared.serving.answers import Answer, Answers, TextOrPair
 from headscope.shared.serving.asking.rows import number_in, numbers_in
-from headscope.shared.serving.card.facts import CARD_FORMAT, CARD_VERSION, IN_SINGLE, Card, CardInput, Rows
+from headscope.shared.serving.card.facts import CARD_FORMAT, CARD_VERSION, IN_SINGLE, Card, CardInput, CardRows
 from headscope.shared.serving.comparing import ReferenceScores, VariantScores
 from headscope.shared.serving.explaining import SCORE_FUNCTIONS, SINGLE_PRECISION, Scores
 from headscope.shared.serving.served_facts import FROM_FILE
@@ -57,7 +57,7 @@ def _damage_of(card: Card) -> Iterator[str]:
         beside = (item.attention_mask, *([] if item.token_type_ids is None else [item.token_type_ids]))
         if any(len(row) != len(item.input_ids) for row in beside) or not {*item.attention_mask} <= {0, 1}:
             yield f"the mask or the segments of input {at} don't fit its {len(item.input_ids)} IDs"
-    rows: dict[str, Rows | None] = {"logits": card.logits, "scores": card.scores}
+    rows: dict[str, CardRows | None] = {"logits": card.logits, "scores": card.scores}
     rows |= {f"the run {run.name}": run.logits for run in card.runs}
     rows |= {f"the alternative {item.name}": item.logits for item in card.alternatives}
     for what, given in rows.items():
@@ -75,7 +75,7 @@ def _damage_of(card: Card) -> Iterator[str]:
             yield f"the scores are not the {card.activation} of the logits"
 
 
-def _array_of(rows: Rows) -> Scores:
+def _array_of(rows: CardRows) -> Scores:
     return np.asarray(rows, dtype=np.float64)
 
 

@@ -25,9 +25,9 @@ from headscope.shared.serving.card.facts import (
     CardAlternative,
     CardFile,
     CardInput,
+    CardRows,
     CardRun,
     CardTolerance,
-    Rows,
 )
 from headscope.shared.serving.comparing import ReferenceScores, VariantScores, measured_tolerances
 from headscope.shared.serving.explaining import SCORE_FUNCTIONS, SINGLE_PRECISION, Scores
@@ -201,6 +201,6 @@ def _digest_files(checkpoint: Checkpoint) -> tuple[tuple[CardFile, ...], list[Ga
     return tuple(found), missing
 
 
-def _rows_of(values: Scores) -> Rows:
+def _rows_of(values: Scores) -> CardRows:
     """Gives numbers with the digits that float32 needs."""
     return tuple(tuple(float(str(np.float32(value))) for value in row) for row in values)
