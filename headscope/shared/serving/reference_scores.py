@@ -157,14 +157,7 @@ class TextScorer:
 
     def padded_scores(self, texts: Sequence[TextOrPair], side: str) -> Scores:
         """Scores texts in one batch, padded on a side."""
-        from headscope.core.model.loading.inference import encode_batches, score_texts
-
-        self.tokenizer.padding_side = side
-        try:
-            batches = list(encode_batches(self.tokenizer, self.model, texts, len(texts)))
-        finally:
-            self.tokenizer.padding_side = "right"
-        return np.asarray(score_texts(self.model, batches).double().numpy())
+        return replace(self, layout=InputLayout(len(texts), len(texts), side)).scores_in_batches(texts)
 
     @property
     def limit(self) -> int | None:

@@ -126,6 +126,7 @@ DAMAGED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "no labels": (lambda card: card.update(labels=[]), "0 labels"),
     "other scores": (lambda card: card["scores"].reverse(), "not the softmax of the logits"),
     "an unknown activation": (lambda card: card.update(activation="relu"), "unknown"),
+    "one name twice": (lambda card: card["alternatives"][1].update(name="as it is"), "one name"),
     "a field more": (lambda card: card.update(extra=1), "does not fit"),
     "a field less": (lambda card: card.pop("runs"), "does not fit"),
 }

@@ -57,6 +57,9 @@ def _damage_of(card: Card) -> Iterator[str]:
         beside = (item.attention_mask, *([] if item.token_type_ids is None else [item.token_type_ids]))
         if any(len(row) != len(item.input_ids) for row in beside) or not {*item.attention_mask} <= {0, 1}:
             yield f"the mask or the segments of input {at} don't fit its {len(item.input_ids)} IDs"
+    names = [AS_IT_IS, *(item.name for item in card.alternatives)]
+    if len(set(names)) < len(names):
+        yield "two alternatives have one name"
     rows: dict[str, CardRows | None] = {"logits": card.logits, "scores": card.scores}
     rows |= {f"the run {run.name}": run.logits for run in card.runs}
     rows |= {f"the alternative {item.name}": item.logits for item in card.alternatives}
