@@ -200,11 +200,13 @@ def test_bfloat16_is_different_where_an_engine_says_that_it_computes_in_float32(
 
 def test_no_alternative_of_a_card_gets_another_name(card: Path, tmp_path: Path) -> None:
     document, scores = json.loads(card.read_text()), tmp_path / "scores.json"
-    named = 0
     for item in document["alternatives"]:
         scores.write_text(json.dumps({"logits": item["logits"]}))
         found = headscope.verify_card(card, scores=scores).served
         assert found.same is False, item["name"]
-        assert found.explanation is None or found.explanation.variant == item["name"], found
-        named += found.explanation is not None
-    assert named > 0.9 * len(document["alternatives"]), named
+        if found.explanation is not None:
+            assert found.explanation.variant == item["name"], found
+        elif "gelu" in item["name"]:  # both forms of it are within the tolerance of each other
+            assert found.reason == "several explanations fit"
+        else:  # the first token reads itself alone
+            assert item["name"] == "with a causal mask" and "hardly differ" in found.reason, found
