@@ -147,7 +147,7 @@ def test_a_damaged_card_is_refused(damage: str, card: Path, tmp_path: Path, caps
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "holds no rows"), ("[]", "holds no rows"), ("[1, 2", "not JSON"), ("{}", "no list of scores"),
+        ("", "no rows"), ("[]", "no rows"), ("[1, 2", "not JSON"), ("{}", "no list of scores"),
         ("[[1, 2, 3]]", "1 rows, and the card has 32 inputs"), (json.dumps([["a"]] * 32), "a number"),
         (json.dumps([[1e999, 1, 1]] * 32), "finite"), ('[{"scores": [1]}, {"logits": [1]}]', "different fields"),
         (json.dumps({"scores": [[1, 2, 3]] * 32, "labels": ["a"]}), "1 labels"),

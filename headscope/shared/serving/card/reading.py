@@ -16,7 +16,6 @@ from headscope.core.facts.heads.tasks import Activation
 from headscope.core.facts.plain import restore
 from headscope.errors import Malformed, NotFound, UsageError
 from headscope.shared.serving.answers import Answer, Answers, TextOrPair
-from headscope.shared.serving.asking.rows import number_in, numbers_in
 from headscope.shared.serving.card.facts import CARD_FORMAT, CARD_VERSION, IN_SINGLE, Card, CardInput, CardRows
 from headscope.shared.serving.comparing import ReferenceScores, VariantScores
 from headscope.shared.serving.explaining import SCORE_FUNCTIONS, SINGLE_PRECISION, Scores
@@ -101,10 +100,10 @@ def reference_of(card: Card, rows: Sequence[int]) -> ReferenceScores:
     found = {AS_IT_IS: VariantScores(_array_of(card.logits)[at], card.formula or "")}
     tolerance = SINGLE_PRECISION * max(float(np.abs(found[AS_IT_IS].logits).max(initial=0.0)), 1.0)
     for item in card.alternatives:
-        logits, no_segments = _array_of(item.logits)[at], item.name.startswith("segment IDs 0")
+        logits = _array_of(item.logits)[at]
         # Some differ on other inputs only: segments, on pairs.
         if all(np.abs(logits - known.logits).max() > tolerance for known in found.values()):
-            found[item.name] = VariantScores(logits, item.formula, item.is_sum, no_segments)
+            found[item.name] = VariantScores(logits, item.formula, item.is_sum)
     return ReferenceScores(
         found[AS_IT_IS].logits,
         card.labels,
@@ -132,60 +131,69 @@ def read_scores(path: Path, card: Card, *, is_raw: bool) -> GivenScores:
     `labels`, `dtype`, `engine`, `version` and `input_ids`; so may a line, with `input_ids` beside its row. `is_raw`:
     rows without a name are logits. Raises Malformed for another form.
     """
-    try:
-        document = _parse_scores(_read_bytes(path, "scores"))
-        name = next((key for key in ("logits", "scores") if key in document), "rows")
-        answers = _read_rows(document, document.get(name), len(card.inputs), is_raw=is_raw or name == "logits")
-        if is_raw and name == "scores":
-            raise UsageError("--logits was given, but the file says that it holds scores", "leave out --logits")
-        ids = document.get("input_ids")
-        return GivenScores(answers, None if ids is None else _read_ids(ids, len(card.inputs)))
-    except Malformed as err:
-        text = err.message.replace("the server answered", "found").replace("but", "and")
-        raise Malformed(f"{path.name}: {text}", "see `headscope explain card` for the form of the file") from err
+    document = _parse_scores(path)
+    name = next((key for key in ("logits", "scores") if key in document), "rows")
+    if is_raw and name == "scores":
+        raise UsageError("--logits was given, but the file says that it holds scores", "leave out --logits")
+    count, rows, ids = len(card.inputs), document.get(name), document.get("input_ids")
+    if not isinstance(rows, list) or len(rows) != count:
+        given = f"{len(rows)} rows" if isinstance(rows, list) else "no list of scores or logits"
+        raise _unfit_error(path, f"{given}, and the card has {count} inputs")
+    labels = document.get("labels", [])
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        raise _unfit_error(path, "labels that are not a list of texts")
+    items = [Answer(_read_row(path, row), tuple(labels)) for row in rows]
+    if labels and any(len(item.scores) != len(labels) for item in items):
+        raise _unfit_error(path, f"{len(labels)} labels, and rows of another length")
+    engine, version, dtype = (str(document.get(key, "")) for key in ("engine", "version", "dtype"))
+    raw = is_raw or name == "logits"
+    found = Answers(engine or "scores in a file", version, FROM_FILE, raw, tuple(items), dtype=dtype)
+    return GivenScores(found, None if ids is None else _read_ids(path, ids, count))
 
 
-def _parse_scores(data: bytes) -> dict[str, Any]:
+def _unfit_error(path: Path, found: str) -> Malformed:
+    return Malformed(f"{path.name} holds {found}", "see `headscope explain card` for the form of the file")
+
+
+def _parse_scores(path: Path) -> dict[str, Any]:
     """Parses JSON or JSON lines to an object of columns; rows without a name are `rows`."""
     try:
-        text = data.decode("utf-8-sig")
+        text = _read_bytes(path, "scores").decode("utf-8-sig")
         try:
             found = json.loads(text)
         except json.JSONDecodeError:
             found = [json.loads(line) for line in text.splitlines() if line.strip()]
     except (ValueError, RecursionError) as err:
-        raise Malformed(f"it is not JSON: {err}", "") from err
+        raise _unfit_error(path, f"something that is not JSON: {err}") from err
     if isinstance(found, dict):
         return found
     if not isinstance(found, list) or not found:
-        raise Malformed("it holds no rows", "")
+        raise _unfit_error(path, "no rows")
     if not all(isinstance(row, dict) for row in found):
         return {"rows": found}
     names = set(found[0])
     if any(set(row) != names for row in found):
-        raise Malformed("its lines have different fields", "")
+        raise _unfit_error(path, "lines with different fields")
     return {name: [row[name] for row in found] for name in names & {"logits", "scores", "input_ids"}}
 
 
-def _read_rows(document: dict[str, Any], rows: Any, count: int, *, is_raw: bool) -> Answers:
-    if not isinstance(rows, list) or len(rows) != count:
-        given = f"{len(rows)} rows" if isinstance(rows, list) else "no list of scores or logits"
-        raise Malformed(f"{given}, and the card has {count} inputs", "")
-    labels = document.get("labels", [])
-    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-        raise Malformed("labels that are not a list of texts", "")
-    scores = [(number_in(row),) if isinstance(row, int | float) else numbers_in(row) for row in rows]
-    items = [Answer(row, tuple(labels)) for row in scores]
-    if labels and any(len(item.scores) != len(labels) for item in items):
-        raise Malformed(f"{len(labels)} labels, and rows of another length", "")
-    engine, version, dtype = (str(document.get(name, "")) for name in ("engine", "version", "dtype"))
-    return Answers(engine or "scores in a file", version, FROM_FILE, is_raw, tuple(items), dtype=dtype)
+def _read_row(path: Path, row: Any) -> tuple[float, ...]:
+    values = row if isinstance(row, list) else [row]
+    if not values or not all(isinstance(one, int | float) and not isinstance(one, bool) for one in values):
+        raise _unfit_error(path, "a row that is neither a number nor a list of numbers")
+    try:
+        found = tuple(map(float, values))
+    except OverflowError as err:
+        raise _unfit_error(path, "a number that is not finite") from err
+    if not np.isfinite(found).all():
+        raise _unfit_error(path, "a number that is not finite")
+    return found
 
 
-def _read_ids(rows: Any, count: int) -> tuple[tuple[int, ...], ...]:
+def _read_ids(path: Path, rows: Any, count: int) -> tuple[tuple[int, ...], ...]:
     is_right = isinstance(rows, list) and len(rows) == count
     if not is_right or not all(isinstance(row, list) and all(type(one) is int for one in row) for row in rows):
-        raise Malformed(f"input_ids that are not {count} lists of integers", "")
+        raise _unfit_error(path, f"input_ids that are not {count} lists of integers")
     return tuple(map(tuple, rows))
 
 
