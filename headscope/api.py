@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headscope.slices.forward.run import Forwarded as Forwarded, forward as forward
     from headscope.slices.inspect.run import inspect as inspect
     from headscope.slices.inspect.weight_diff import diff_weights as diff_weights
+    from headscope.slices.loaded.cards import verify_card as verify_card, write_card as write_card
     from headscope.slices.loaded.parameter_groups import parameter_groups as parameter_groups
     from headscope.slices.loaded.run import Verified as Verified, verify as verify
     from headscope.slices.loaded.save_verification import verify_save as verify_save
@@ -54,6 +55,7 @@ if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept every 
         "slices.lookup.explaining": "explain Explained",
         "slices.forward.run": "forward Forwarded",
         "slices.inspect.run": "inspect",
+        "slices.loaded.cards": "verify_card write_card",
         "slices.loaded.parameter_groups": "parameter_groups",
         "slices.loaded.save_verification": "verify_save",
         "slices.loaded.server_verification": "verify_served VerifiedServer",

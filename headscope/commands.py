@@ -93,7 +93,12 @@ COMMANDS: dict[str, CommandEntry] = {
         "slices.loaded.command:verify_command",
         _PIPELINE,
         "Load a model for real, or ask a server, and compare.",
-        ("headscope verify ./my-checkpoint", "headscope verify ./my-checkpoint --url http://localhost:8000"),
+        (
+            "headscope verify ./my-checkpoint",
+            "headscope verify ./my-checkpoint --url http://localhost:8000",
+            "headscope verify ./my-checkpoint --write-card card.json",
+            "headscope verify --card card.json --scores scores.json",
+        ),
         beside=("num_labels", "text_column"),
     ),
     "edit": CommandEntry(

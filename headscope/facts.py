@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headscope.checks.facts import CheckResult as CheckResult
     from headscope.core.facts import *  # noqa: F403
+    from headscope.shared.serving.card.facts import Card as Card
     from headscope.slices.compare.facts import (
         Comparison as Comparison,
         Difference as Difference,
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept every name
     _NAMES_OF = {
         "checks": "CheckResult",
+        "shared.serving.card": "Card",
         "slices.compare": "Comparison Difference SameValues",
         "slices.forward": "ForwardReport LabelScore Scored",
     }

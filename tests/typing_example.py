@@ -99,6 +99,9 @@ def served(folder: Path, url: str) -> str:
     """A running server beside the checkpoint that it should serve."""
     found = headscope.verify_served(folder, url, text=["a fine day", "bad weather"], logits=True, server_timeout=9.0)
     assert_type(found, headscope.VerifiedServer)
+    assert_type(headscope.verify_card("card.json", scores="scores.json", dtype="bfloat16"), headscope.VerifiedServer)
+    written = headscope.write_card(folder, "card.json", text=["a fine day"], offline=True)
+    assert_type(written.alternatives[0].name, str)
     explained = found.served.explanation
     return "" if explained is None else explained.formula
 

@@ -45,6 +45,8 @@ headscope.heads(patern="bert")  # E: call-arg patern
 headscope.diagram(headscope.inspect(CHECKPOINT), "png")  # E: call-overload diagram
 headscope.verify_served(CHECKPOINT, "http://localhost", texts="a")  # E: call-arg texts
 headscope.verify_served(CHECKPOINT, "http://localhost", server_timeout="9")  # E: arg-type server_timeout
+headscope.verify_card("card.json", score="scores.json")  # E: call-arg score
+headscope.write_card(CHECKPOINT)  # E: call-arg output
 headscope.explain(102)  # E: arg-type explain
 headscope.HeadscopeCallback(on_fail="stop")  # E: arg-type on_fail
 headscope.Ignore("HS101", untill=None)  # E: call-arg untill

@@ -16,9 +16,9 @@ from headscope.shell.options.calls import full_signature
 from headscope.shell.shown import Shown
 
 FUNCTIONS = (
-    "inspect", "diff_weights", "check", "strict", "verify", "verify_save", "verify_served", "parameter_groups",
-    "compare", "forward", "heads", "scan", "scan_batch", "probe", "code", "engines", "edit", "repair", "snapshot",
-    "diagram", "explain", "environment",
+    "inspect", "diff_weights", "check", "strict", "verify", "verify_save", "verify_served", "write_card",
+    "verify_card", "parameter_groups", "compare", "forward", "heads", "scan", "scan_batch", "probe", "code",
+    "engines", "edit", "repair", "snapshot", "diagram", "explain", "environment",
 )  # fmt: skip
 _TYPES = {name: value for name in dir(headscope) if isinstance(value := getattr(headscope, name), type)}
 _RESULTS = [name for name, value in _TYPES.items() if issubclass(value, Shown)]

@@ -1,4 +1,4 @@
-"""Writes the JSON Schemas of docs/schema/ from the facts, or `--check`s them: of every document, and of a scan's rows.
+"""Writes the JSON Schemas of docs/schema/ from the facts, or `--check`s them: of documents, a scan's rows, cards.
 
 The meaning of a field is the string below it in its dataclass. Every field is `stable`, or `experimental` where the
 `STABILITY` of its module is: a minor version may change it.
@@ -30,6 +30,7 @@ from headscope.core.facts.verdict import Verdict
 from headscope.facts import SCHEMA_VERSION, CheckpointState, Gap, ParameterOrigin, Report, Stage
 from headscope.shared.loaded.facts import VerifyResult
 from headscope.shared.report.documents import Summary
+from headscope.shared.serving.card.facts import CARD_FORMAT, CARD_VERSION, Card
 from headscope.shared.serving.engine_facts import EnginesReport
 from headscope.shared.serving.served_facts import ServedReport
 from headscope.slices.compare.facts import Comparison
@@ -110,9 +111,27 @@ def build_row_schema() -> Schema:
     }
 
 
+def build_card_schema() -> Schema:
+    """The schema of a card."""
+    definitions: dict[str, Schema] = {}
+    card = _object_of(Card, definitions)
+    card["properties"]["format"]["const"], card["properties"]["version"]["const"] = CARD_FORMAT, CARD_VERSION
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"urn:headscope:schema:card:{CARD_VERSION}",
+        "title": f"A card of headscope, version {CARD_VERSION}",
+        **card,
+        "$defs": dict(sorted(definitions.items())),
+    }
+
+
 def main(arguments: list[str]) -> int:
-    """Writes both schemas, or says whether they are as they would be written."""
-    schemas = {"headscope-1.0.schema.json": build_schema(), "headscope-scan-1.0.schema.json": build_row_schema()}
+    """Writes the schemas, or says whether they are as they would be written."""
+    schemas = {
+        "headscope-1.0.schema.json": build_schema(),
+        "headscope-scan-1.0.schema.json": build_row_schema(),
+        f"headscope-card-{CARD_VERSION}.schema.json": build_card_schema(),
+    }
     pages = {_FOLDER / name: json.dumps(schema, indent=2) + "\n" for name, schema in schemas.items()}
     return max(write_or_compare(page, text, arguments) for page, text in pages.items())
 

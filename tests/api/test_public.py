@@ -77,8 +77,10 @@ def test_it_exports_its_functions_and_the_types_of_their_results() -> None:
         "snapshot",
         "strict",
         "verify",
+        "verify_card",
         "verify_save",
         "verify_served",
+        "write_card",
     ]
     assert sorted(FUNCTIONS) == functions
     results = {str(inspect.signature(function).return_annotation) for function in FUNCTIONS.values()}

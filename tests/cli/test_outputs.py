@@ -19,7 +19,7 @@ from tests.editing.test_checkpoint_edit import saved
 
 READ = {
     "--baseline", "--data", "--from", "--folder", "--order-from", "--labels", "--labels-file", "--config", "--image",
-    "--audio", "--python", "--cache-dir", "--subfolder", "--ca", "--card",
+    "--audio", "--python", "--cache-dir", "--subfolder", "--ca", "--card", "--scores",
 }  # fmt: skip
 """Options that take a path and write nothing to it."""
 PATHS = ("FILE", "DIR", "PATH", "OUT", "FOLDER")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -84,13 +84,16 @@ class _Values:
         return evaluate_node(node, self._execution, self._replay, self._memo)
 
 
-def head_variants(model: Any, *batches: Mapping[str, torch.Tensor], first: str = "") -> dict[str, HeadVariant]:
+def head_variants(
+    model: Any, *batches: Mapping[str, torch.Tensor], first: str = "", alone: Container[int] = ()
+) -> dict[str, HeadVariant]:
     """Computes the variants of a model's head on batches of texts, by what was changed; of several alike, one.
 
-    A batch is padded on the right, with an attention mask. `first` is what the tokenizer calls the first token. Raises
-    Unsupported where the head has no proven expression whose values on these texts are the model's own scores.
+    A batch has an attention mask. In the batches at the places `alone`, padding is only there to compute several texts
+    together: a variant reads none of it. `first` is what the tokenizer calls the first token. Raises Unsupported where
+    the head has no proven expression whose values on these texts are the model's own scores.
     """
-    found = [_variants_of_batch(model, inputs, first) for inputs in batches]
+    found = [_variants_of_batch(model, inputs, first, at in alone) for at, inputs in enumerate(batches)]
     tolerance = _CLOSE * max(*(float(batch[AS_IT_IS].logits.abs().max()) for batch in found), 1.0)
     distinct: dict[str, HeadVariant] = {}
     for name, variant in found[0].items():
@@ -102,23 +105,27 @@ def head_variants(model: Any, *batches: Mapping[str, torch.Tensor], first: str =
     return distinct
 
 
-def _variants_of_batch(model: Any, inputs: Mapping[str, torch.Tensor], first: str) -> dict[str, HeadVariant]:
+def _variants_of_batch(
+    model: Any, inputs: Mapping[str, torch.Tensor], first: str, is_alone: bool
+) -> dict[str, HeadVariant]:
     """Computes the variants on one batch; with one more column of padding if its sizes can't be told apart.
 
     A batch with as many texts as tokens, or as many tokens as features, has no proven expression.
     """
     try:
-        return dict(_variants_on(model, inputs, first))
+        return dict(_variants_on(model, inputs, first, is_alone))
     except Unsupported:
         pad = {"input_ids": getattr(model.config, "pad_token_id", None) or 0}
         longer = {name: functional.pad(value, (0, 1), value=pad.get(name, 0)) for name, value in inputs.items()}
-        return dict(_variants_on(model, longer, first))
+        return dict(_variants_on(model, longer, first, is_alone))
 
 
-def _variants_on(model: Any, inputs: Mapping[str, torch.Tensor], first: str) -> Iterator[tuple[str, HeadVariant]]:
+def _variants_on(
+    model: Any, inputs: Mapping[str, torch.Tensor], first: str, is_alone: bool
+) -> Iterator[tuple[str, HeadVariant]]:
     """Yields the head as it is, then every change whose layers fit together."""
     mask = inputs["attention_mask"]
-    rows = tuple(ProbeRow(0, int(count) - 1, int(count) - 1) for count in mask.sum(1))
+    rows = tuple(ProbeRow(begin, last, last) for begin, last in zip(*_ends_of_rows(mask), strict=True))
     probe = ProbeBatch(dict(inputs), {}, Sizes(*mask.shape), rows)
     execution = run_forward(model, probe, hint="check that the inputs are those that the model takes", lend=False)
     head = locate_head(execution, base_module(model))
@@ -149,7 +156,7 @@ def _variants_on(model: Any, inputs: Mapping[str, torch.Tensor], first: str) -> 
     ):
         raise Unsupported("the expression of the head does not give the model's scores for these texts", "")
     yield AS_IT_IS, rows_of(unchanged)
-    positions, layers = list(_position_changes(root, mask, first)), list(_layer_changes(root))
+    positions, layers = list(_position_changes(root, mask, first, is_alone)), list(_layer_changes(root))
     for changes in (*((item,) for item in (*positions, *layers)), *((one, two) for one in positions for two in layers)):
         changed = variant(*changes)
         if changed is not None:
@@ -183,7 +190,12 @@ def _nodes_of_tree(root: Expression) -> list[Expression]:
     return list(found.values())
 
 
-def _position_changes(root: Expression, mask: torch.Tensor, first: str) -> Iterator[_Change]:
+def _ends_of_rows(mask: torch.Tensor) -> tuple[list[int], list[int]]:
+    """Gives the first and the last position of each row that is not padding."""
+    return mask.argmax(1).tolist(), (mask.shape[1] - 1 - mask.flip(1).argmax(1)).tolist()
+
+
+def _position_changes(root: Expression, mask: torch.Tensor, first: str, is_alone: bool) -> Iterator[_Change]:
     """Yields each other way to make one vector of the tokens, if the expression does so in one place."""
     places = [node for node in _nodes_of_tree(root) if isinstance(node, Pick | Pooled)]
     if len(places) != 1:
@@ -193,19 +205,20 @@ def _position_changes(root: Expression, mask: torch.Tensor, first: str) -> Itera
     # The changes below index the second axis of [texts, tokens, features].
     if axis != 1:
         return
-    last, rows = mask.sum(1) - 1, torch.arange(len(mask))
+    (begin, last), rows = _ends_of_rows(mask), torch.arange(len(mask))
+    every = mask if is_alone else torch.ones_like(mask)
+    starts, ends = _ends_of_rows(every)
     picks: dict[str, tuple[Positions, Callable[[torch.Tensor], torch.Tensor]]] = {
-        "first token": (Positions(Where.INDEX, 0, token=first), lambda value: value[:, 0]),
+        "first token": (Positions(Where.INDEX, 0, token=first), lambda value: value[rows, starts]),
+        "first token that is not padding": (Positions(Where.FIRST_NON_PAD), lambda value: value[rows, begin]),
         "last token that is not padding": (Positions(Where.LAST_NON_PAD), lambda value: value[rows, last]),
-        "last token": (Positions(Where.INDEX, -1), lambda value: value[:, -1]),
+        "last token": (Positions(Where.INDEX, -1), lambda value: value[rows, ends]),
     }
     means: dict[str, tuple[Positions, Callable[[torch.Tensor], torch.Tensor]]] = {
-        "mean over all tokens": (Positions(Where.ALL), lambda value: value.mean(1)),
+        "mean over all tokens": (Positions(Where.ALL), lambda value: _means_of_rows(value, every)),
         "mean over the tokens that are not padding": (
             Positions(Where.NON_PAD),
-            lambda value: torch.stack(
-                [item[: end + 1].mean(0) for item, end in zip(value, last.tolist(), strict=True)]
-            ),
+            lambda value: _means_of_rows(value, mask),
         ),
     }
     nodes: dict[str, Expression] = {words: Pick(node.of, positions, axis) for words, (positions, _) in picks.items()}
@@ -216,6 +229,10 @@ def _position_changes(root: Expression, mask: torch.Tensor, first: str) -> Itera
             return way(values.of(node.of))
 
         yield _Change(words, node, nodes[words], value)
+
+
+def _means_of_rows(value: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    return torch.stack([item[kept].mean(0) for item, kept in zip(value, mask.bool(), strict=True)])
 
 
 def _layer_changes(root: Expression) -> Iterator[_Change]:

@@ -72,6 +72,7 @@ class ReferenceScores:
     where the model can't be run in it; `variants` gives those of the variants of the head; `cut` those of some texts
     that are cut to a number of tokens. They are called only where scores differ: they take further passes of the model.
     `lengths` are the tokens of each text, () where that isn't known. `label2id` is that of the configuration.
+    `in_single` names the runs of `rounded` that show what single precision loses.
     """
 
     logits: Scores
@@ -82,6 +83,7 @@ class ReferenceScores:
     label2id: Mapping[str, int] = field(default_factory=dict)
     lengths: Sequence[int] = ()
     cut: Callable[[Sequence[int], int], Scores] | None = None
+    in_single: Sequence[str] = ("float64",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +126,10 @@ class _Comparison:
         """Yields what counts as equal in single precision: a fixed part of the scores, then what the model loses."""
         least = SINGLE_PRECISION * self.scale
         yield AllowedRounding("float32", least)
-        double = self.in_precision("float64", _SINGLE_FACTOR)
-        if double is not None and double.tolerance > least:
-            yield replace(double, name="float32")
+        runs = [self.in_precision(name, _SINGLE_FACTOR) for name in self.reference.in_single]
+        widest = max((run.tolerance for run in runs if run is not None), default=0.0)
+        if widest > least:
+            yield AllowedRounding("float32", widest)
 
     def halves(self) -> list[AllowedRounding]:
         """Lists the half precisions that the engine may compute in: the one that was stated, otherwise both."""
@@ -225,6 +228,22 @@ def compare_scores(reference: ReferenceScores, answers: Answers, ask_again: AskA
     if aligned.reason:
         return _compare_partly(one, f"{aligned.reason}; only the sets of scores could be compared", None)
     return _compare_in_single(one) or _compare_in_half(one, ask_again)
+
+
+def measured_tolerances(reference: ReferenceScores, *, is_raw: bool) -> dict[str, float | None]:
+    """Measures how far scores, or logits, may be off in each precision; None where the model can't be run in it.
+
+    Nothing is measured of scores whose function isn't known.
+    """
+    function = Activation.NONE.value if is_raw else reference.activation
+    score = next((item.forward for item in SCORE_FUNCTIONS if item.name == function), None)
+    if score is None:
+        return {}
+    expected = score(reference.logits)
+    one = _Comparison(reference, Answers("", "", "", is_raw, ()), score, expected, expected, ())
+    halves = {half.name: half.tolerance for half in one.halves()}
+    single = max(item.tolerance for item in one.single())
+    return {"float32": single, "float16": halves.get("float16"), "bfloat16": halves.get("bfloat16")}
 
 
 def _compare_partly(one: _Comparison, reason: str, changes: ClassChanges | None) -> ServedScores:

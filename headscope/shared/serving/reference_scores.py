@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,14 +79,32 @@ def local_folder(checkpoint: Checkpoint) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
+class InputLayout:
+    """How an engine gets its inputs: the first `padded` texts in batches of `size` padded on a side, the others alone.
+
+    Batches hold texts of one kind, so a batch of pairs begins at a multiple of `size`.
+    """
+
+    padded: int
+    size: int
+    side: str
+
+
+@dataclass(frozen=True, slots=True)
 class TextScorer:
-    """A checkpoint's model and tokenizer, loaded for its scores of texts. `batch_size` is that of the engine."""
+    """A checkpoint's model and tokenizer, loaded for its scores of texts. `batch_size` is that of the engine.
+
+    `own_side` is where the tokenizer pads. With a layout, variants read the padding of its inputs and no other, and
+    changed inputs have variants of the head only where engines are known for both.
+    """
 
     choice: Choice
     place: Any
     tokenizer: Any
     model: PreTrainedModel
     batch_size: int
+    own_side: str = "right"
+    layout: InputLayout | None = None
 
     @classmethod
     def load(cls, checkpoint: Checkpoint, batch_size: int) -> TextScorer:
@@ -96,10 +115,10 @@ class TextScorer:
 
         choice, place = checkpoint.choice, checkpoint.location
         tokenizer = open_tokenizer(place)
-        tokenizer.padding_side = "right"
+        own_side, tokenizer.padding_side = tokenizer.padding_side, "right"
         model = load_model(choice, place, torch.device("cpu"), torch.float32)
         limit_length(tokenizer, model)
-        return cls(choice, place, tokenizer, model, batch_size)
+        return cls(choice, place, tokenizer, model, batch_size, own_side)
 
     def reference(self, texts: Sequence[TextOrPair], labels: Sequence[str], activation: str) -> ReferenceScores:
         """Scores texts; scores in another precision and of variants are computed when they are called for."""
@@ -109,29 +128,62 @@ class TextScorer:
             labels,
             activation,
             cache(partial(self._scores_in_precision, texts)),
-            cache(partial(self._find_variants, texts, own)),
+            cache(partial(self.find_variants, texts, own)),
             {name: at for name, at in (self.model.config.label2id or {}).items() if type(at) is int},
             # Beyond its own limit, the model reads none, and has no positions.
-            [min(count, self.tokenizer.model_max_length) for count in self._count_tokens(texts)],
+            [min(count, self.tokenizer.model_max_length) for count in self.count_tokens(texts)],
             partial(self._scores_when_cut, texts),
         )
 
+    def scores_in_batches(self, texts: Sequence[TextOrPair]) -> Scores:
+        """Scores texts in the batches in which variants are computed."""
+        from headscope.core.model.loading.inference import score_texts
+
+        longest = min(self.longest(texts), self.tokenizer.model_max_length)
+        return np.asarray(score_texts(self.model, self._encode_texts(texts, longest)).double().numpy())
+
+    def scores_with_attention(self, texts: Sequence[TextOrPair], kind: str) -> Scores | None:
+        """Scores texts with another implementation of attention; None where it is the model's own, or not there."""
+        before = self.model.config._attn_implementation
+        if before == kind:
+            return None
+        try:
+            self.model.set_attn_implementation(kind)
+            return self._scores_of_texts(self.model, texts)
+        except (ValueError, ImportError, Unsupported):  # what Transformers raises for one that a class doesn't have
+            return None
+        finally:
+            self.model.set_attn_implementation(before)
+
     def padded_scores(self, texts: Sequence[TextOrPair], side: str) -> Scores:
         """Scores texts in one batch, padded on a side."""
-        from headscope.core.model.loading.inference import encode_batches, score_texts
+        return replace(self, layout=InputLayout(len(texts), len(texts), side)).scores_in_batches(texts)
 
-        self.tokenizer.padding_side = side
-        try:
-            batches = list(encode_batches(self.tokenizer, self.model, texts, len(texts)))
-        finally:
-            self.tokenizer.padding_side = "right"
-        return np.asarray(score_texts(self.model, batches).double().numpy())
+    @property
+    def limit(self) -> int | None:
+        """The tokens to which the tokenizer truncates; None if it has no limit."""
+        from headscope.core.model.loading.inference import NO_LIMIT
+
+        most = self.tokenizer.model_max_length
+        return most if most < NO_LIMIT else None
+
+    @property
+    def can_pad(self) -> bool:
+        """True if texts of different lengths can be in one batch."""
+        return self.tokenizer.pad_token is not None and getattr(self.model.config, "pad_token_id", None) is not None
+
+    @property
+    def joins_pairs(self) -> bool:
+        """True if the tokenizer marks where the second text of a pair begins: by a special token or by a segment."""
+        alone, pair = (self.tokenizer.num_special_tokens_to_add(pair=is_pair) for is_pair in (False, True))
+        return bool(pair > alone or any(self.tokenizer("a", "a").get("token_type_ids", ())))
 
     def longest(self, texts: Sequence[TextOrPair]) -> int:
         """Counts the tokens of the longest text, before it is truncated."""
-        return max(self._count_tokens(texts))
+        return max(self.count_tokens(texts))
 
-    def _count_tokens(self, texts: Sequence[TextOrPair]) -> list[int]:
+    def count_tokens(self, texts: Sequence[TextOrPair]) -> list[int]:
+        """Counts the tokens of each text, before it is truncated."""
         return [len(self.tokenizer(*text, truncation=False, verbose=False)["input_ids"]) for text in texts]
 
     def _scores_when_cut(self, texts: Sequence[TextOrPair], rows: Sequence[int], limit: int) -> Scores:
@@ -169,13 +221,18 @@ class TextScorer:
         except Unsupported:  # an operation that PyTorch lacks in this precision, or one that overflows
             return None
 
-    def _find_variants(self, texts: Sequence[TextOrPair], own: Scores) -> Mapping[str, VariantScores]:
+    def find_variants(self, texts: Sequence[TextOrPair], own: Scores) -> Mapping[str, VariantScores]:
         """Scores variants of the head on the inputs as they are and on changed ones; of several alike, the first."""
         found = {AS_IT_IS: VariantScores(own)}
         tolerance = _CLOSE * max(float(np.abs(own).max()), 1.0)
+        plain: list[Mapping[str, torch.Tensor]] = []
         for change, batches in self._changed_inputs(texts):
+            plain = plain or batches
+            if change and _is_alike(batches, plain):
+                continue
             no_segments = change == _NO_SEGMENTS
-            for name, item in self._head_variants(batches).items():
+            whole = self.layout is None or not change or no_segments
+            for name, item in self._head_variants(batches, found[AS_IT_IS], whole).items():
                 if item.logits.shape != own.shape:  # another number of tokens, whose scores have no counterpart
                     continue
                 words = ", ".join(word for word in (change, "" if name == AS_IT_IS else name) if word)
@@ -183,17 +240,61 @@ class TextScorer:
                     found[AS_IT_IS] = replace(item, logits=own)
                 elif not any(_is_close(item.logits, known.logits, tolerance) for known in found.values()):
                     found[words or "padded on the right in batches"] = replace(item, is_without_segments=no_segments)
+        for words, logits in self._mask_variants(plain, own, tolerance):
+            if not any(_is_close(logits, known.logits, tolerance) for known in found.values()):
+                found[words] = replace(found[AS_IT_IS], logits=logits)
         return found
 
-    def _head_variants(self, batches: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, VariantScores]:
+    def _mask_variants(
+        self, batches: Sequence[Mapping[str, torch.Tensor]], own: Scores, tolerance: float
+    ) -> Iterator[tuple[str, Scores]]:
+        """Yields the scores with the other one of two attention masks: over all tokens, or up to each token.
+
+        None unless the model gives its own scores with the first one, so that it is known to use the mask as it is.
+        """
+        import torch
+
+        from headscope.core.model.loading.inference import score_texts
+
+        def added_mask(mask: torch.Tensor, is_causal: bool) -> torch.Tensor:
+            # Added to the attention's scores: this form is understood with and without fused attention.
+            kept = mask.bool()[:, None, None, :].expand(-1, 1, mask.shape[1], -1)
+            kept = kept.tril() if is_causal else kept
+            dtype = self.model.dtype
+            return torch.zeros(kept.shape, dtype=dtype).masked_fill(~kept, torch.finfo(dtype).min)
+
+        def scores(*, is_causal: bool) -> Scores | None:
+            try:
+                changed = [{**one, "attention_mask": added_mask(one["attention_mask"], is_causal)} for one in batches]
+                found = score_texts(self.model, changed).double().numpy()
+            except (Unsupported, KeyError, IndexError):  # no mask, or one with two axes only
+                return None
+            return found if found.shape == own.shape and np.isfinite(found).all() else None
+
+        over_all, up_to_each = scores(is_causal=False), scores(is_causal=True)
+        if over_all is None or up_to_each is None:
+            return
+        if _is_close(over_all, own, tolerance):
+            yield "with a causal mask", up_to_each
+        elif _is_close(up_to_each, own, tolerance):
+            yield "without the causal mask", over_all
+
+    def _head_variants(
+        self, batches: Sequence[Mapping[str, torch.Tensor]], own: VariantScores, whole: bool
+    ) -> dict[str, VariantScores]:
+        """Scores variants of the head on inputs; without `whole`, only the head as it is."""
         from headscope.core.model.loading.inference import score_texts
         from headscope.core.trace.variants import head_variants
 
+        if not whole:
+            return {AS_IT_IS: replace(own, logits=score_texts(self.model, batches).double().numpy())}
         first = batches[0]["input_ids"][0, 0].item()
         tokenizer = self.tokenizer
         names = {tokenizer.bos_token_id: tokenizer.bos_token, tokenizer.cls_token_id: tokenizer.cls_token}
+        padded = len(batches) if self.layout is None else -(-self.layout.padded // self.layout.size)
         try:
-            found = head_variants(self.model, *batches, first=names.get(first) or "")
+            alone = range(padded, len(batches))
+            found = head_variants(self.model, *batches, first=names.get(first) or "", alone=alone)
         except (Unsupported, KeyError):  # no proven expression, or no attention mask
             return {AS_IT_IS: VariantScores(score_texts(self.model, batches).double().numpy())}
         return {
@@ -231,10 +332,38 @@ class TextScorer:
         return not _is_close(one, other, _CLOSE * max(float(np.abs(one).max()), 1.0))
 
     def _encode_texts(self, texts: Sequence[TextOrPair], longest: int) -> list[Mapping[str, torch.Tensor]]:
+        """Encodes texts in the batches of the layout, otherwise in batches padded on the right."""
+        size = max(1, min(self.batch_size, _TOKENS_AT_ONCE // longest))
+        if self.layout is None:
+            return self._encode_runs(texts, size)
+        return [*self._encode_padded(texts, self.layout), *self._encode_runs(texts[self.layout.padded :], size)]
+
+    def encode_inputs(self, texts: Sequence[TextOrPair], layout: InputLayout) -> list[Mapping[str, torch.Tensor]]:
+        """Encodes the batches of a layout, then each other text alone: what an engine gets."""
+        return [*self._encode_padded(texts, layout), *self._encode_runs(texts[layout.padded :], 1)]
+
+    def _encode_padded(self, texts: Sequence[TextOrPair], layout: InputLayout) -> list[Mapping[str, torch.Tensor]]:
+        self.tokenizer.padding_side = layout.side
+        try:
+            return self._encode_runs(texts[: layout.padded], layout.size)
+        finally:
+            self.tokenizer.padding_side = "right"
+
+    def _encode_runs(self, texts: Sequence[TextOrPair], size: int) -> list[Mapping[str, torch.Tensor]]:
         from headscope.core.model.loading.inference import encode_batches
 
-        size = max(1, min(self.batch_size, _TOKENS_AT_ONCE // longest))
-        return list(encode_batches(self.tokenizer, self.model, texts, size))
+        runs = [list(run) for _, run in groupby(texts, key=len)]
+        return [batch for run in runs for batch in encode_batches(self.tokenizer, self.model, run, size)]
+
+
+def _is_alike(batches: Sequence[Mapping[str, torch.Tensor]], others: Sequence[Mapping[str, torch.Tensor]]) -> bool:
+    """True if two lists of batches hold the same inputs."""
+    if batches is others or len(batches) != len(others):
+        return False
+    return all(
+        one.keys() == other.keys() and all(one[name].equal(other[name]) for name in one)
+        for one, other in zip(batches, others, strict=True)
+    )
 
 
 def _changed_texts(texts: Sequence[TextOrPair]) -> dict[str, Sequence[TextOrPair]]:
@@ -242,7 +371,7 @@ def _changed_texts(texts: Sequence[TextOrPair]) -> dict[str, Sequence[TextOrPair
     found: dict[str, Sequence[TextOrPair]] = {
         "texts in lower case": [tuple(part.lower() for part in text) for text in texts]
     }
-    if all(len(text) == 2 for text in texts):
+    if any(len(text) == 2 for text in texts):
         found["pairs in the other order"] = [text[::-1] for text in texts]
         found["pairs joined to one text"] = [(" ".join(text),) for text in texts]
     return found

@@ -23,3 +23,17 @@ SAMPLE_TEXTS = (
 )
 SAMPLE_PAIRS = tuple(pairwise(SAMPLE_TEXTS))
 """Each text with the next."""
+_UNUSUAL_TEXTS = (
+    ".",
+    "OK",
+    "Größe, naïve café: 12,50 € — ½ of it in 東京 🙂.",
+    "WHY IS EVERYTHING IN CAPITALS?",
+    "  two  spaces,\ta tab\nand a new line  ",
+    "مرحبا بالعالم",
+    "Ünïcödé e\u0301 ﬁ ﬂ ①",
+)
+CARD_TEXTS = (
+    *SAMPLE_TEXTS[:8], *_UNUSUAL_TEXTS, *SAMPLE_TEXTS[8:], *(" ".join(pair) for pair in SAMPLE_PAIRS[:9])
+)  # fmt: skip
+"""Texts of a card: those of the sample, unusual ones, and longer ones."""
+CARD_PAIRS = (*SAMPLE_PAIRS, (_UNUSUAL_TEXTS[2], _UNUSUAL_TEXTS[0]))

@@ -9,6 +9,8 @@ from headscope.core.facts.verdict import Verdict
 
 STABILITY = "experimental"
 """What these classes say in JSON may change in a minor version."""
+FROM_FILE = "file"
+"""The protocol of scores that were read from a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,8 @@ class ServedReport:
     engine_version: str
     """Its version; empty if it doesn't tell."""
     protocol: str
-    """How the scores were requested, as `--protocol` takes it; `process` for an engine that was run."""
+    """How the scores were requested, as `--protocol` takes it; `process` for an engine that was run, `file` for scores
+    in a file."""
     model_class: str
     """The class of Transformers that computed the checkpoint's scores."""
     formula: str

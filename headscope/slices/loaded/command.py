@@ -1,23 +1,57 @@
 """`headscope verify MODEL`."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from headscope.checks.command import Written, exit_code
 from headscope.errors import ExitCode, UsageError
 from headscope.shell.arguments import model_argument
 from headscope.shell.options.checkpoint import PlaceOptions, ReportCacheOption
-from headscope.shell.options.option import Option
-from headscope.shell.output import write_screen, write_text
+from headscope.shell.options.option import Option, Writes
+from headscope.shell.output import tell_written, write_screen, write_text
 from headscope.shell.parameters import given_words
 from headscope.shell.progress import telling_progress
-from headscope.slices.loaded.options import ScoringOptions, ServedOptions, VerifyOptions
+from headscope.slices.loaded.options import (
+    CardOptions,
+    ComparedOptions,
+    GivenScoresOption,
+    ScoringOptions,
+    ServedOptions,
+    VerifyOptions,
+)
 
 if TYPE_CHECKING:
     from headscope.shared.loaded.facts import VerifyResult
+    from headscope.shared.serving.served_facts import ServedReport
 
 BOTH = "sentence-transformers"
 """Name of both a loader and an engine."""
+
+
+@dataclass(frozen=True)
+class CardFiles:
+    """Options for cards."""
+
+    write_card: Annotated[
+        Path | None,
+        Option(
+            "Write reference scores of MODEL to FILE, with which engines are compared without the checkpoint.",
+            metavar="FILE",
+            panel="A card",
+            is_main=True,
+            writes=Writes.FILE,
+        ),
+    ] = None
+    card: Annotated[
+        Path | None,
+        Option(
+            "Compare a server (--url) or scores (--scores) with the card in FILE, instead of MODEL.",
+            metavar="FILE",
+            panel="A card",
+            is_main=True,
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -45,14 +79,20 @@ class ComparedWith:
 
 
 def verify_command(  # noqa: PLR0917  Typer passes every option by name
-    model: Annotated[str, model_argument("weight file, or PEFT adapter")],
     options: VerifyOptions,
     compared: ComparedWith,
     scoring: ScoringOptions,
+    cards: CardFiles,
+    scores: GivenScoresOption,
     cached: ReportCacheOption,
     written: Written,
+    model: Annotated[str | None, model_argument("weight file, or PEFT adapter")] = None,
 ) -> int:
     """Load a model for real and compare it with its checkpoint's bytes, or a server's scores with the checkpoint's."""
+    if cards.card is not None or cards.write_card is not None or scores:
+        return _use_card(model, cards, {**options, **vars(compared), **scoring, **scores}, written)
+    if model is None:
+        raise UsageError("verify needs a model", "name a MODEL, or a card with --card FILE")
     engine = _engine_of(options.get("loader"), scoring)
     if compared.url is not None or engine is not None:
         return _verify_served(model, engine, options, compared, scoring, written)
@@ -67,6 +107,37 @@ def verify_command(  # noqa: PLR0917  Typer passes every option by name
         result = verify(model, compared.against, progress=tell, **options)
     _write_result(written, result)
     return exit_code([result])
+
+
+def _use_card(model: str | None, cards: CardFiles, options: dict[str, Any], written: Written) -> int:
+    """Writes a card of a model, or compares with one. Raises UsageError for options that don't belong to this."""
+    what, kind = ("--card", ComparedOptions) if cards.write_card is None else ("--write-card", CardOptions)
+    if cards.card is None and cards.write_card is None:
+        raise UsageError("--scores needs a card to compare with", "add --card FILE")
+    if cards.card is not None and (model is not None or cards.write_card is not None):
+        raise UsageError("--card stands for a model, and another was given", "leave out MODEL and --write-card")
+    if cards.write_card is not None and model is None:
+        raise UsageError("--write-card needs the model whose scores it writes", "name a MODEL")
+    known = set(kind.__annotations__) | ({"url"} if cards.card is not None else set())
+    alone = given_words(
+        (), {name: value for name, value in options.items() if name not in known},
+        VerifyOptions, ComparedWith, ScoringOptions, GivenScoresOption,
+    )  # fmt: skip
+    if alone:
+        raise UsageError(f"{alone} doesn't go with {what}", "leave it out")
+    if written.kind not in ("text", "json"):
+        raise UsageError(f"--format {written.kind} shows findings, and {what} gives none", "use text or json")
+    given: dict[str, Any] = {name: options[name] for name in known & options.keys()}
+    with telling_progress(written.quiet or written.kind != "text") as tell:
+        from headscope.slices.loaded.cards import verify_card, write_card
+
+        if cards.write_card is not None:
+            write_card(str(model), cards.write_card, progress=tell, **given)
+            if not written.quiet:
+                tell_written(str(cards.write_card))
+            return ExitCode.OK
+        result = verify_card(str(cards.card), progress=tell, **given)
+    return _write_served(written, result)
 
 
 def _engine_of(loader: str | None, scoring: ScoringOptions) -> str | None:
@@ -104,6 +175,11 @@ def _verify_served(  # noqa: PLR0917  what Typer passed
 
         served = cast("ServedOptions", {**scoring, **place})
         result = verify_served(model, compared.url, engine=engine, progress=tell, **served)
+    return _write_served(written, result)
+
+
+def _write_served(written: Written, result: "ServedReport") -> int:
+    """Writes the comparison of scores, and gives the exit code."""
     if written.kind == "json":
         from headscope.core.words.document import json_text
 

@@ -19,6 +19,7 @@ from headscope.shell.options.checkpoint import (
 from headscope.shell.options.option import Option
 
 _texts = partial(Option, panel="Data")
+_card = partial(Option, panel="A card")
 
 
 class TextOptions(TextColumnOptions, total=False):
@@ -86,16 +87,40 @@ class ServerOptions(TypedDict, total=False):
     batch_size: Annotated[int, server_option("Texts in a request.", 16, metavar="N")]
 
 
-class ScoringOptions(TextOptions, ServerOptions, InterpreterOption, total=False):
-    """Options of `verify_served` for texts, and for what scores them."""
+class LogitsOption(TypedDict, total=False):
+    """Option for scores without the function on them."""
 
     logits: Annotated[
         bool, server_option("Ask for logits, and compare those, instead of the scores that are the default.")
     ]
 
 
+class ScoringOptions(TextOptions, ServerOptions, InterpreterOption, LogitsOption, total=False):
+    """Options of `verify_served` for texts, and for what scores them."""
+
+
 class ServedOptions(ScoringOptions, PlaceOptions, total=False):
     """Options of `verify_served`."""
+
+
+class CardOptions(TextOptions, PlaceOptions, total=False):
+    """Options of `write_card`."""
+
+
+class GivenScoresOption(TypedDict, total=False):
+    """Option for scores that an engine has given."""
+
+    scores: Annotated[
+        AnyPath | None,
+        _card(
+            "Scores for the inputs of the card: JSON or JSON lines, a row for each.",
+            metavar="FILE",
+        ),
+    ]
+
+
+class ComparedOptions(GivenScoresOption, ServerOptions, LogitsOption, total=False):
+    """Options of `verify_card`."""
 
 
 class HeadOnlyOption(TypedDict, total=False):

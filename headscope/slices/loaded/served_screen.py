@@ -12,7 +12,7 @@ from headscope.core.words.console import QUIET, STRONG, VERDICT, plain_text
 from headscope.core.words.lines import Paragraph
 from headscope.core.words.safe import label, safe
 from headscope.core.words.words import share_of_one
-from headscope.shared.serving.served_facts import ServedExplanation, ServedReport
+from headscope.shared.serving.served_facts import FROM_FILE, ServedExplanation, ServedReport
 
 
 def served_verdict(report: ServedReport) -> RenderableType:
@@ -70,6 +70,7 @@ def _fact_rows(report: ServedReport) -> Iterator[tuple[str, str]]:
     version = f" {report.engine_version}" if report.engine_version else ""
     yield "checkpoint", f"{report.reference}: {report.model_class}, {known}{function}"
     place = f" at {report.url} (protocol {report.protocol})" if report.url else " in a separate process"
+    place = "" if report.protocol == FROM_FILE else place
     yield "server" if report.url else "engine", f"{report.engine}{version}{place}"
     yield "texts", f"{served.texts}, the longest of {counted(report.longest, 'token')}"
     if served.max_difference is not None:

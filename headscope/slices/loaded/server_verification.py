@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike, fspath
 from typing import Any, Unpack
@@ -78,7 +78,7 @@ def verify_served(
         raise UsageError("verify_served takes a checkpoint, not a model in memory", "save it, and give the folder")
     tell = progress or (lambda sentence: None)
     python, logits = options.get("python"), options.get("logits", False)
-    given_texts = _read_texts(**with_defaults(TextOptions, options))
+    given_texts = read_texts(**with_defaults(TextOptions, options))
     asking = with_defaults(ServerOptions, options)
     if (url is None) == (engine is None):  # both, or neither
         raise UsageError("verify_served compares with either a URL or an engine", "give one of them")
@@ -90,11 +90,10 @@ def verify_served(
     ask_again: AskAgain | None = None
     if url is not None:
         tell("asking the server what it is")
-        token, seconds = asking["server_token"], asking["server_timeout"]
-        ca = None if asking["server_ca"] is None else fspath(asking["server_ca"])
-        server = ServerAddress(url, token, seconds, asking["batch_size"], model=asking["served_model"], ca=ca)
+        server = server_address(url, asking)
         found = find_protocol(server, asking["protocol"])
-        where, has_texts = one_line(server.exact.partition("?")[0], token), found.can_score_texts
+        where = one_line(server.exact.partition("?")[0], server.token)
+        has_texts = found.can_score_texts
     else:
         where, has_texts = "", True
     # Some servers score only pairs of texts.
@@ -132,7 +131,15 @@ def verify_served(
     )
 
 
-def _read_texts(
+def server_address(url: str, asking: Mapping[str, Any]) -> ServerAddress:
+    """Makes the address of a server from its URL and the values of `ServerOptions`."""
+    ca = None if asking["server_ca"] is None else fspath(asking["server_ca"])
+    return ServerAddress(
+        url, asking["server_token"], asking["server_timeout"], asking["batch_size"], model=asking["served_model"], ca=ca
+    )
+
+
+def read_texts(
     *,
     text: str | Iterable[str] | None,
     text_pair: str | Iterable[str] | None,

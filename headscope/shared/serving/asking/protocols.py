@@ -47,6 +47,11 @@ class ServerProtocol:
         return _WAYS[self.name].texts is not None and not self.is_reranker
 
     @property
+    def can_score_pairs(self) -> bool:
+        """True if the server scores pairs of texts."""
+        return _WAYS[self.name].pairs is not None
+
+    @property
     def is_pipeline(self) -> bool:
         """True if the model is a pipeline of MLServer's runtime for Hugging Face, which takes options."""
         return self.engine == "mlserver" and self.text_input == "args"

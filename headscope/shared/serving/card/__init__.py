@@ -1,0 +1,1 @@
+"""A card: reference scores of a checkpoint in one file, to compare engines with, without the checkpoint."""

@@ -1,0 +1,212 @@
+"""Every lie of an engine, told to `verify_card` and to each of the readers in docs/card."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from serving.cards.making import Row, as_it_is, engine_logits, load_model, save_checkpoint, without_pooler
+from transformers import AutoTokenizer
+
+import headscope
+
+READERS = Path(__file__).parents[3] / "docs" / "card"
+PASS, FAIL, UNUSABLE = 0, 1, 2
+Reader = Callable[[Path, Path, str], tuple[int, str]]
+
+
+def softmax(rows: Any) -> list[Row]:
+    powers = np.exp(np.asarray(rows) - np.max(rows, axis=1, keepdims=True))
+    return np.asarray(powers / powers.sum(1, keepdims=True)).tolist()
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return save_checkpoint("Bert", tmp_path_factory.mktemp("bert"))
+
+
+@pytest.fixture(scope="module")
+def card(checkpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("card") / "card.json"
+    headscope.write_card(checkpoint, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def answers(checkpoint: str, card: Path) -> dict[str, Any]:
+    """What each engine gives: one that is right, and those that lie."""
+    document, model = json.loads(card.read_text()), load_model(checkpoint)
+    right = engine_logits(document, model)
+    scores = softmax(right)
+    ids = [item["input_ids"] for item in document["inputs"]]
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+
+    def cut(limit: int) -> list[Row]:
+        pairs = [tuple(filter(None, (item["text"], item["text_pair"]))) for item in document["inputs"]]
+        given = [tokenizer(*pair, truncation=True, max_length=limit, return_tensors="pt") for pair in pairs]
+        with torch.no_grad():
+            return softmax([as_it_is(model, dict(one))[0].tolist() for one in given])
+
+    def softsign(model: Any, given: Any) -> torch.Tensor:
+        first = model.bert(**given).last_hidden_state[:, 0]
+        return torch.as_tensor(model.classifier(torch.nn.functional.softsign(model.bert.pooler.dense(first))))
+
+    return {
+        "scores": scores,
+        "logits": {"logits": right},
+        "other order": [row[::-1] for row in scores],
+        "no activation": right,
+        "softmax twice": softmax(scores),
+        "sigmoid for softmax": [[float(1 / (1 + np.exp(-value))) for value in row] for row in right],
+        "cut to 128 tokens": cut(128),
+        "cut to 100 tokens": cut(100),
+        "only the first of each batch": [scores[at // 4 * 4] for at in range(len(scores))],
+        "without pooler": softmax(engine_logits(document, model, without_pooler)),
+        "unknown function": softmax(engine_logits(document, model, softsign)),
+        "other tokenizer": {"scores": [scores[0], *scores[:1], *scores[2:]], "input_ids": [ids[0], ids[0], *ids[2:]]},
+        "own tokenizer": {"scores": scores, "input_ids": ids},
+        "other tokenizer, without pooler": {
+            "logits": engine_logits(document, model, without_pooler), "input_ids": [ids[1], *ids[1:]]
+        },
+        "one row less": scores[1:],
+        "not a number": [[float("nan")] * 3, *scores[1:]],
+        "bfloat16": {"logits": engine_logits(document, load_model(checkpoint).bfloat16())},
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def python_reader() -> Reader:
+    return lambda *given: _run_reader([sys.executable, str(READERS / "reader.py")], given)
+
+
+@pytest.fixture(scope="module")
+def rust_reader(tmp_path_factory: pytest.TempPathFactory) -> Reader:
+    if shutil.which("rustc") is None:
+        pytest.skip("rustc is not installed")
+    program = tmp_path_factory.mktemp("rust") / "reader"
+    subprocess.run(["rustc", "-O", "-o", str(program), str(READERS / "reader.rs")], check=True)
+    return lambda *given: _run_reader([str(program)], given)
+
+
+@pytest.fixture(scope="module")
+def typescript_reader(tmp_path_factory: pytest.TempPathFactory) -> Reader:
+    places = [Path(place) for place in os.environ.get("NODE_PATH", "").split(os.pathsep) if place]
+    found = [place / ".bin" / "tsc" for place in places if (place / ".bin" / "tsc").is_file()]
+    compiler = str(found[0]) if found else shutil.which("tsc")
+    if compiler is None or shutil.which("node") is None:
+        pytest.skip("node or typescript is not installed")
+    folder = tmp_path_factory.mktemp("typescript")
+    types = [flag for place in places for flag in ("--typeRoots", str(place / "@types")) if (place / "@types").is_dir()]
+    options = ["--module", "nodenext", "--target", "es2022", "--strict", "--erasableSyntaxOnly", "--types", "node"]
+    subprocess.run([compiler, str(READERS / "reader.ts"), "--outDir", str(folder), *options, *types], check=True)
+    return lambda *given: _run_reader(["node", str(folder / "reader.js")], given)
+
+
+def _run_reader(command: list[str], given: tuple[Path, Path, str]) -> tuple[int, str]:
+    done = subprocess.run([*command, *map(str, given)], capture_output=True, text=True, check=False)
+    assert not done.stderr, done.stderr
+    return done.returncode, done.stdout
+
+
+LIES: dict[str, tuple[int, str]] = {
+    "scores": (PASS, "the same scores within float32"),
+    "logits": (PASS, "the same logits within float32"),
+    "own tokenizer": (PASS, "the same scores"),
+    "other order": (FAIL, "as it is, then softmax, classes in the order [2, 1, 0]"),
+    "no activation": (FAIL, "as it is, then none"),
+    "softmax twice": (FAIL, "as it is, then softmax of softmax"),
+    "sigmoid for softmax": (FAIL, "as it is, then sigmoid"),
+    "cut to 128 tokens": (FAIL, "texts cut to 128 tokens, then softmax"),
+    "cut to 100 tokens": (FAIL, "cause not in the card"),
+    "only the first of each batch": (FAIL, "cause not in the card"),
+    "without pooler": (FAIL, "without dense and tanh, then softmax"),
+    "unknown function": (FAIL, "cause not in the card"),
+    "other tokenizer": (FAIL, "the tokenizer differs on inputs [1]; the same scores"),
+    "other tokenizer, without pooler": (FAIL, "the tokenizer differs on inputs [0]; other logits"),
+    "one row less": (UNUSABLE, "32 rows of 3 numbers were expected"),
+    "bfloat16": (FAIL, "cause not in the card; within the rounding of bfloat16"),
+}
+
+
+@pytest.mark.parametrize("language", ["python", "typescript", "rust"])
+def test_a_reader_tells_every_lie(
+    language: str, card: Path, answers: dict[str, Any], request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    read: Reader = request.getfixturevalue(f"{language}_reader")
+    scores = tmp_path / "scores.json"
+    for lie, (code, words) in LIES.items():
+        scores.write_text(json.dumps(answers[lie]))
+        found = read(card, scores, "float32")
+        assert found[0] == code and words in found[1], (lie, found)
+        assert found[1].startswith(("PASS", "FAIL", "UNUSABLE")[code]), (lie, found)
+    scores.write_text(json.dumps(answers["other tokenizer, without pooler"]))
+    assert ": without dense and tanh, then none" in read(card, scores, "float32")[1]
+    scores.write_text(json.dumps(answers["bfloat16"]))
+    assert read(card, scores, "bfloat16")[0] == PASS
+    scores.write_text(json.dumps(answers["not a number"]))
+    assert read(card, scores, "float32")[0] in (FAIL, UNUSABLE)
+    scores.write_text("[[1, 2")
+    assert read(card, scores, "float32")[0] == UNUSABLE
+    assert read(scores.with_name("missing.json"), scores, "float32")[0] == UNUSABLE
+    newer = tmp_path / "newer.json"
+    newer.write_text(json.dumps({**json.loads(card.read_text()), "version": 2}))
+    scores.write_text(json.dumps(answers["scores"]))
+    assert read(newer, scores, "float32")[0] == UNUSABLE
+
+
+EXPLAINED: dict[str, tuple[str, str, tuple[int, ...]]] = {
+    "other order": ("as it is", "softmax", (2, 1, 0)),
+    "no activation": ("as it is", "none", (0, 1, 2)),
+    "softmax twice": ("as it is", "softmax of softmax", (0, 1, 2)),
+    "sigmoid for softmax": ("as it is", "sigmoid", (0, 1, 2)),
+    "cut to 128 tokens": ("texts cut to 128 tokens", "softmax", (0, 1, 2)),
+    "without pooler": ("without dense and tanh", "softmax", (0, 1, 2)),
+    "other tokenizer, without pooler": ("without dense and tanh", "none", (0, 1, 2)),
+}
+
+
+@pytest.mark.parametrize("lie", [lie for lie in LIES if LIES[lie][0] != UNUSABLE])
+def test_verify_card_tells_every_lie(lie: str, card: Path, answers: dict[str, Any], tmp_path: Path) -> None:
+    scores = tmp_path / "scores.json"
+    scores.write_text(json.dumps(answers[lie]))
+    found = headscope.verify_card(card, scores=scores).served
+    is_rounding = lie == "bfloat16"
+    assert found.same is (LIES[lie][0] == PASS or is_rounding), found
+    assert found.precision == ("bfloat16" if is_rounding else "float32")
+    explained = found.explanation and (found.explanation.variant, found.explanation.activation, found.explanation.order)
+    assert explained == EXPLAINED.get(lie), found
+    told = " ".join((found.reason, *found.notes))
+    assert ("the tokenizer gives other IDs for 1 of 32 inputs" in told) is lie.startswith("other tokenizer")
+
+
+def test_bfloat16_is_different_where_an_engine_says_that_it_computes_in_float32(
+    card: Path, answers: dict[str, Any], tmp_path: Path
+) -> None:
+    scores = tmp_path / "scores.json"
+    scores.write_text(json.dumps(answers["bfloat16"]))
+    assert headscope.verify_card(card, scores=scores, dtype="float32").served.same is False
+    scores.write_text(json.dumps({**answers["bfloat16"], "dtype": "float32"}))
+    assert headscope.verify_card(card, scores=scores).served.same is False
+
+
+def test_no_alternative_of_a_card_gets_another_name(card: Path, tmp_path: Path) -> None:
+    document, scores = json.loads(card.read_text()), tmp_path / "scores.json"
+    for item in document["alternatives"]:
+        scores.write_text(json.dumps({"logits": item["logits"]}))
+        found = headscope.verify_card(card, scores=scores).served
+        assert found.same is False, item["name"]
+        if found.explanation is not None:
+            assert found.explanation.variant == item["name"], found
+        elif "gelu" in item["name"]:  # both forms of it are within the tolerance of each other
+            assert found.reason == "several explanations fit"
+        else:  # the first token reads itself alone
+            assert item["name"] == "with a causal mask" and "hardly differ" in found.reason, found
