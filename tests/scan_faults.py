@@ -97,7 +97,7 @@ class Grows(Target):
         transformers.__path__.append(str(place.parent))
         own = []
         for name in ("one", "two", "three"):
-            own.append(bytearray(10**9))
+            own.append(bytes(10**9))  # address space, which nobody fills
             import_module(f"transformers.{place.stem}_{name}")
         raise ZeroDivisionError("imported")
 

@@ -67,9 +67,10 @@ def logits(folder: Path, name: str = "BertForSequenceClassification") -> torch.T
 @pytest.fixture(autouse=True)
 def here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The proof in this process, where the test doesn't ask for a separate one: that imports PyTorch again."""
-    if request.function is test_the_command_writes_a_folder_that_other_commands_understand:
-        request.getfixturevalue("warm_children")
-    elif request.function is not test_a_killed_edit_leaves_source_and_no_result:
+    apart = (
+        test_the_command_writes_a_folder_that_other_commands_understand, test_a_killed_edit_leaves_source_and_no_result,
+    )  # fmt: skip
+    if request.function not in apart:
         monkeypatch.setattr(checkpoint_edit, "prove_apart", prove_here)
 
 

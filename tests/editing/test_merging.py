@@ -26,9 +26,7 @@ from headscope.slices.edit import adapter_head, checkpoint_edit, merging
 @pytest.fixture(autouse=True)
 def here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The proof in this process, but in the test of the command."""
-    if request.function is test_the_command_merges_and_then_renames:
-        request.getfixturevalue("warm_children")
-    else:
+    if request.function is not test_the_command_merges_and_then_renames:
         monkeypatch.setattr(checkpoint_edit, "prove_apart", prove_here)
         monkeypatch.setattr(merging, "prove_merge_apart", merging.prove_merge_here)
 

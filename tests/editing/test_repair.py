@@ -37,7 +37,6 @@ def classifier(name: str = "bert") -> Any:
 def here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The proof in this process, where the test doesn't ask for a separate one: that imports PyTorch again."""
     if request.function is not test_a_killed_repair_leaves_source_and_no_result:
-        request.getfixturevalue("warm_children")
         monkeypatch.setattr(repairing, "prove_repair_apart", prove_repair)
 
 

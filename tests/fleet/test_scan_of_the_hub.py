@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from array import array
 from collections import Counter
 from math import sin
@@ -12,6 +11,8 @@ from typing import Any
 import pytest
 from headers_only import checkpoint_of, header_of
 from hub import COMMIT, MOVED, OWN_CACHE, Hub, Quota, client_settings, serve
+
+from tests import warm
 
 AUTHOR = "team"
 NAMES = tuple(f"{AUTHOR}/bert-{number}" for number in range(5))
@@ -38,7 +39,7 @@ def files() -> dict[str, dict[str, bytes]]:
 def scanned(hub: Hub, folder: Path, *arguments: str) -> list[dict[str, Any]]:
     """The rows that the table holds after a scan of its own process."""
     settings = client_settings(hub.endpoint, folder)
-    command = [sys.executable, "-m", "headscope", "scan", *arguments, "-o", "rows.jsonl", "--workers", "2", "-q"]
+    command = [*warm.python(environment=settings), "-m", "headscope", "scan", *arguments, "-o", "rows.jsonl", "--workers", "2", "-q"]
     done = subprocess.run(command, cwd=folder, env=settings, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 3), done.stderr
     return [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]

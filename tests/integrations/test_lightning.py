@@ -16,7 +16,7 @@ from tests.integrations.small import Texts, ids, with_new_head
 
 def test_importing_headscope_imports_no_lightning() -> None:
     code = "import sys, headscope.integrations.trainer; assert not {'lightning', 'pytorch_lightning'} & {*sys.modules}"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([*warm.python(anew=True), "-c", code], check=True)
 
 
 pl: Any = pytest.importorskip("lightning.pytorch")
