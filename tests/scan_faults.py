@@ -49,7 +49,7 @@ class Fills(Target):
     def request(self, template: Request) -> NoReturn:
         taken = []
         while True:
-            taken.append(bytearray(50_000_000))
+            taken.append(bytes(50_000_000))
 
 
 class Slow(Target):

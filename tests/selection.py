@@ -51,8 +51,8 @@ def read_times() -> dict[str, Cost]:
 def select(items: list[pytest.Item], seed: str) -> list[pytest.Item]:
     """Marks what is slow, leaves in `items` what runs, the longest files first, and gives what doesn't run.
 
-    An empty seed draws nothing: all cases run. The longest come first so that the last worker doesn't end long after
-    the others.
+    An empty seed draws nothing: all cases run, and so do tests marked `whole`, which count over all cases. The longest
+    come first so that the last worker doesn't end long after the others.
     """
     times = read_times()
     tests: dict[str, list[pytest.Item]] = defaultdict(list)
@@ -70,6 +70,7 @@ def select(items: list[pytest.Item], seed: str) -> list[pytest.Item]:
         if seed:
             drawn = random.Random(f"{seed} {name}").sample(cases, min(len(cases), cost.drawn_of(len(cases))))
             left_out.update(set(cases).difference(drawn))
+            left_out.update(item for item in cases if item.get_closest_marker("whole"))
     seconds: dict[str, float] = defaultdict(float)
     for name, cost in times.items():
         if cost.cases:  # the line of a file counts its tests again

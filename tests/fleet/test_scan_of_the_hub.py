@@ -39,7 +39,18 @@ def files() -> dict[str, dict[str, bytes]]:
 def scanned(hub: Hub, folder: Path, *arguments: str) -> list[dict[str, Any]]:
     """The rows that the table holds after a scan of its own process."""
     settings = client_settings(hub.endpoint, folder)
-    command = [*warm.python(environment=settings), "-m", "headscope", "scan", *arguments, "-o", "rows.jsonl", "--workers", "2", "-q"]
+    command = [
+        *warm.python(environment=settings),
+        "-m",
+        "headscope",
+        "scan",
+        *arguments,
+        "-o",
+        "rows.jsonl",
+        "--workers",
+        "2",
+        "-q",
+    ]
     done = subprocess.run(command, cwd=folder, env=settings, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 3), done.stderr
     return [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]

@@ -1,7 +1,6 @@
 """The callback for Lightning in real fits: healthy checkpoints pass, and each fault is caught."""
 
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from torch.utils.data import DataLoader
 
 import headscope
 from headscope.errors import CheckFailed
+from tests import warm
 from tests.integrations.small import Texts, ids, with_new_head
 
 

@@ -20,6 +20,7 @@ import headscope
 from headscope.core.facts.verdict import Verdict
 from headscope.errors import Malformed, NotFound, Unsupported, UsageError
 from headscope.shell.app import main
+from tests import warm
 from tests.verification.tiny import TINY, adapted
 
 LOADERS = """
@@ -169,12 +170,13 @@ def test_what_the_process_did_not_find_is_not_found(capsys: pytest.CaptureFixtur
 def test_a_parent_that_is_killed_leaves_no_process(sent: signal.Signals) -> None:
     started = Path("started")
     started.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "headscope", "verify", "bert", "--with", "own_loaders:slow"]
+    code = "import os, sys; from headscope.shell import main; open('pid', 'w').write(str(os.getpid())); "
+    command = [*warm.python(), "-c", f"{code}main(sys.argv[1:])", "verify", "bert", "--with", "own_loaders:slow"]
     parent = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     assert _comes(lambda: started.is_file() and bool(started.read_text())), "the loader never started"
     child = int(started.read_text())
     assert _runs(child)
-    parent.send_signal(sent)
+    os.kill(int(Path("pid").read_text()), sent)
     parent.wait()
     assert _comes(lambda: not _runs(child)), "the child still runs"
 
