@@ -19,7 +19,7 @@ TIMES = Path(__file__).with_name("times.txt")
 LONG = 0.4
 """Seconds of all cases from which on `make test` leaves out a test, or all but its first case."""
 
-SWEEP = 6.0
+SWEEP = 3.0
 """Seconds that the cases drawn of one test take together."""
 
 

@@ -314,6 +314,7 @@ def test_a_class_is_shown_as_it_is_traced(place: Path) -> None:
     assert list(map(to_dict, known)) == list(map(to_dict, real))
 
 
+@pytest.mark.usefixtures("place")
 def test_a_whole_name_comes_first() -> None:
     entries = headscope.heads("BertForSequenceClassification", cache=True)
     assert entries[0].class_name == "BertForSequenceClassification"
