@@ -34,7 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
     warm.warm_children()
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # each worker is a core's: more threads cost a third of its time
     config.addinivalue_line("markers", "slow: left out by `make test`; see tests/times.txt")
-    config.addinivalue_line("markers", "whole: counts over all cases, so it runs only where no cases are drawn")
+    config.addinivalue_line("markers", "whole: counts over all cases of other tests, so it runs with all of them")
     config.stash[_SKIPPED] = []
     config.pluginmanager.register(_Skips(config), "headscope-skips")
     if config.getoption("--update-times"):

@@ -65,7 +65,8 @@ def select(items: list[pytest.Item], seed: str) -> list[pytest.Item]:
         cost = times.get(name, _QUICK)
         shares_much = _file_of(cases[0]) in times
         for at, item in enumerate(cases):
-            if shares_much or (cost.first if at == 0 else cost.seconds) > LONG:
+            is_long = (cost.first if at == 0 else cost.seconds) > LONG
+            if shares_much or is_long or item.get_closest_marker("whole"):
                 item.add_marker("slow")
         if seed:
             drawn = random.Random(f"{seed} {name}").sample(cases, min(len(cases), cost.drawn_of(len(cases))))

@@ -35,7 +35,7 @@ from tests.warm.server import (
     settings_of,
     without_settings,
     write_interpreter,
-)  # fmt: skip
+)
 
 __all__ = [
     "COLD", "FORKS", "LIGHT", "MODELS", "PAUSE", "headscope_command", "interpreter", "offline", "python",
