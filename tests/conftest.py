@@ -3,7 +3,6 @@
 import gc
 import os
 import re
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -32,8 +31,10 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.pop(name, None)
     os.environ.setdefault(PAUSE, "0.02")
     hurry()
+    warm.warm_children()
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # each worker is a core's: more threads cost a third of its time
     config.addinivalue_line("markers", "slow: left out by `make test`; see tests/times.txt")
+    config.addinivalue_line("markers", "whole: counts over all cases of other tests, so it runs with all of them")
     config.stash[_SKIPPED] = []
     config.pluginmanager.register(_Skips(config), "headscope-skips")
     if config.getoption("--update-times"):
@@ -134,9 +135,9 @@ def remembered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture
-def warm_children(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The processes that headscope itself starts, such as the one that proves an edit, are forks of a warm one."""
-    monkeypatch.setattr(sys, "executable", str(warm.interpreter(tmp_path_factory.mktemp("bin"))))
+def cold_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processes that headscope itself starts import everything again; else they are forks of a warm one."""
+    monkeypatch.setenv(warm.COLD, "1")
 
 
 @pytest.fixture

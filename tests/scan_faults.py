@@ -49,7 +49,7 @@ class Fills(Target):
     def request(self, template: Request) -> NoReturn:
         taken = []
         while True:
-            taken.append(bytearray(50_000_000))
+            taken.append(bytes(50_000_000))
 
 
 class Slow(Target):
@@ -97,7 +97,7 @@ class Grows(Target):
         transformers.__path__.append(str(place.parent))
         own = []
         for name in ("one", "two", "three"):
-            own.append(bytearray(10**9))
+            own.append(bytes(10**9))  # address space, which nobody fills
             import_module(f"transformers.{place.stem}_{name}")
         raise ZeroDivisionError("imported")
 

@@ -19,7 +19,7 @@ TIMES = Path(__file__).with_name("times.txt")
 LONG = 0.4
 """Seconds of all cases from which on `make test` leaves out a test, or all but its first case."""
 
-SWEEP = 6.0
+SWEEP = 3.0
 """Seconds that the cases drawn of one test take together."""
 
 
@@ -51,8 +51,8 @@ def read_times() -> dict[str, Cost]:
 def select(items: list[pytest.Item], seed: str) -> list[pytest.Item]:
     """Marks what is slow, leaves in `items` what runs, the longest files first, and gives what doesn't run.
 
-    An empty seed draws nothing: all cases run. The longest come first so that the last worker doesn't end long after
-    the others.
+    An empty seed draws nothing: all cases run, and so do tests marked `whole`, which count over all cases. The longest
+    come first so that the last worker doesn't end long after the others.
     """
     times = read_times()
     tests: dict[str, list[pytest.Item]] = defaultdict(list)
@@ -65,11 +65,13 @@ def select(items: list[pytest.Item], seed: str) -> list[pytest.Item]:
         cost = times.get(name, _QUICK)
         shares_much = _file_of(cases[0]) in times
         for at, item in enumerate(cases):
-            if shares_much or (cost.first if at == 0 else cost.seconds) > LONG:
+            is_long = (cost.first if at == 0 else cost.seconds) > LONG
+            if shares_much or is_long or item.get_closest_marker("whole"):
                 item.add_marker("slow")
         if seed:
             drawn = random.Random(f"{seed} {name}").sample(cases, min(len(cases), cost.drawn_of(len(cases))))
             left_out.update(set(cases).difference(drawn))
+            left_out.update(item for item in cases if item.get_closest_marker("whole"))
     seconds: dict[str, float] = defaultdict(float)
     for name, cost in times.items():
         if cost.cases:  # the line of a file counts its tests again

@@ -115,3 +115,20 @@ def test_the_fork_ends_with_the_one_who_asked(tmp_path: Path) -> None:
     while Path(f"/proc/{file.read_text()}").exists() and time.monotonic() < until:
         time.sleep(0.05)
     assert not Path(f"/proc/{file.read_text()}").exists()
+
+
+STARTED = """
+from headscope.core.workers import Worker
+with Worker() as worker:
+    print(worker.call(eval, "'torch' in __import__('sys').modules"))
+"""
+
+
+@pytest.mark.parametrize("is_cold", [False, True])
+def test_what_headscope_starts_is_a_fork_too_unless_it_is_to_be_cold(
+    is_cold: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if is_cold:
+        monkeypatch.setenv(warm.COLD, "1")
+    exec(STARTED)
+    assert capsys.readouterr().out == ran(warm.python(), ["-c", STARTED], tmp_path)[1] == f"{not is_cold}\n"

@@ -25,7 +25,6 @@ from urllib.parse import unquote, urlsplit
 from headscope.core.facts.environment import tool_version
 from scripts.site.site_atlas import atlas_pages
 from scripts.site.site_finish import finish
-from scripts.site.site_look import write_look
 from scripts.site.site_markdown import staged
 from scripts.site.site_policy import HUB
 from scripts.site.site_questions import FOLDER, Question, question_pages, read_questions
@@ -119,6 +118,8 @@ def build(project: Path, address: str, hub: Sequence[str]) -> int:
         (site / name).write_text(text, encoding="utf-8")
     write_llms(site, settings, read_questions(_questions(docs))[1])
     if (docs / "look.md").exists():
+        from scripts.site.site_look import write_look  # imports Transformers, which no other page needs
+
         write_look(site / "look")
     finish(site, settings["site_name"], address, hub)
     for name in pictures:  # the pages show those of their theme

@@ -58,7 +58,7 @@ def results(folder: Path, model: PreTrainedModel, output: Path) -> Made:
         "forward, in memory": headscope.forward(model),
         "verify": headscope.verify(model, folder),
         "verify_save": headscope.verify_save(model, folder),
-        "heads": list(headscope.heads("BertForSequenceClassification", workers=1, cache=False)),
+        "heads": list(headscope.heads("BertForSequenceClassificatio?", workers=1, cache=False)),
         "edit": headscope.edit(folder, output, temperature=2.0).proof,
     }
 

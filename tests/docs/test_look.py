@@ -4,7 +4,6 @@ import json
 import random
 import re
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import pytest
 from headscope.core.checkpoints.reading import read_manifest
 from headscope.core.checkpoints.snapshot import bundled_snapshots
 from headscope.core.facts.stored.location import HubOptions, Location
+from tests import warm
 from tests.api.lookup.test_shipped import checkpoint_of, counts_of
 from tests.docs.look_cases import IS_WHOLE, looked_at
 from tests.docs.look_page import differences
@@ -62,7 +62,7 @@ def inspected(hub: Hub, wanted: dict[str, int | None], home: Path) -> Iterator[d
     settings = client_settings(hub.endpoint, home, XDG_CACHE_HOME=str(home), PYTHONPATH=str(ROOT))
     settings.pop("HEADSCOPE_NO_CACHE", None)
     ran = subprocess.run(
-        [sys.executable, "-c", INSPECT],
+        [*warm.python(environment=settings), "-c", INSPECT],
         input=json.dumps(list(wanted.items())), capture_output=True, text=True, check=False, env=settings,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import unicodedata
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -267,6 +268,9 @@ def repeated(form: str, length: int, before: str = "", after: str = "") -> bytes
     return (before + ",".join(parts) + after).encode()
 
 
+PARTS_OF_HEADERS = 8
+
+
 def worst_headers() -> Iterator[tuple[str, bytes]]:
     """Headers of the largest size that the page reads, each with much of one thing."""
     before, after = '{"x":{"dtype":"F32","shape":[', '],"data_offsets":[0,4]}}'
@@ -308,11 +312,12 @@ def worst_headers() -> Iterator[tuple[str, bytes]]:
     yield "spaces", b"{" + b" " * (LARGEST - 10) + b"}"
 
 
-def test_no_header_that_the_page_reads_takes_a_second(modules: Modules, tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", range(PARTS_OF_HEADERS))
+def test_no_header_that_the_page_reads_takes_a_second(part: int, modules: Modules, tmp_path: Path) -> None:
     folder = written(tmp_path, b"")
     slow: dict[str, float] = {}
     sentences: dict[str, str] = {}
-    for name, header in worst_headers():
+    for name, header in islice(worst_headers(), part, None, PARTS_OF_HEADERS):
         assert len(header) <= LARGEST
         (folder / "model.safetensors").write_bytes(safetensors(header))
         told = modules.quickest(folder)
@@ -322,7 +327,7 @@ def test_no_header_that_the_page_reads_takes_a_second(modules: Modules, tmp_path
     print({name: round(took) for name, took in sorted(slow.items(), key=lambda item: -item[1])})
     assert {name: took for name, took in slow.items() if took > SECONDS * 1000} == {}
     assert {name: text for name, text in sentences.items() if len(text) > 2_500} == {}
-    assert "overflows" in sentences["2^53 in 0.7 MB"]
+    assert "overflows" in sentences.get("2^53 in 0.7 MB", "overflows")
 
 
 def test_no_configuration_that_the_page_reads_takes_a_second(modules: Modules, tmp_path: Path) -> None:

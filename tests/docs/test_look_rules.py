@@ -4,9 +4,9 @@ import json
 import random
 import shutil
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from headscope.core.facts.stored.location import Location
 from headscope.core.source.memory.shipped_structures import shipped_examination
 from headscope.core.source.reading.reading import read_checkpoint
 from headscope.core.source.request import Request
+from tests import warm
 from tests.api.lookup.test_shipped import checkpoint_of
 from tests.docs.look_cases import IS_WHOLE, SITE, Case, cases, looked_at
 from tests.docs.look_page import differences, said_of
@@ -37,7 +38,7 @@ HONEST = {
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the site's build makes for the page."""
     folder = tmp_path_factory.mktemp("look")
-    command = [sys.executable, "-m", "scripts.site.site_look", str(folder)]
+    command = [*warm.python(environment=SITE), "-m", "scripts.site.site_look", str(folder)]
     ran = subprocess.run(command, env=SITE, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     return folder
@@ -85,15 +86,21 @@ def knows(case: Case, folder: Path) -> bool:
     return shipped_examination(request, read_checkpoint(request, None), None) is not None
 
 
+PARTS = 8
+counts: Counter[str] = Counter()
+"""What the page and the command know of the checkpoints that the parts tried."""
+CASES = cache(lambda: list(cases(random.Random(0))))
+
+
+@pytest.mark.parametrize("part", range(PARTS))
 def test_the_page_says_what_the_command_says_of_many_checkpoints(
-    page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    part: int, page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or that it doesn't know: then either the command doesn't either, or the reason is one of few."""
     monkeypatch.delenv("HEADSCOPE_NO_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    counts: Counter[str] = Counter()
     wrong: list[str] = []
-    for case in cases(random.Random(0)):
+    for case in CASES()[part::PARTS]:
         folder = write(case.checkpoint, tmp_path / "model")
         told = page.answer(folder, case.num_labels)
         what = f"{case.what} {case.checkpoint.config.get('architectures')} {case.num_labels}"
@@ -108,8 +115,12 @@ def test_the_page_says_what_the_command_says_of_many_checkpoints(
             wrong += [f"{what}: {name}" for name in differences(told, said_of(report, "FOLDER", typed))]
         elif is_known and not is_honest(case, told):
             wrong.append(f"{what}: the command knows it and the page says {told}")
-    print(counts)
     assert not wrong, "\n".join(wrong[:20])
+
+
+@pytest.mark.whole
+def test_the_many_checkpoints_are_known_and_unknown() -> None:
+    print(counts)
     least = 2_000 if IS_WHOLE else 200
     assert sum(counts.values()) >= least
     assert sum(number for name, number in counts.items() if "known to the command" not in name) >= least / 4

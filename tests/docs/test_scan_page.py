@@ -54,6 +54,7 @@ def test_the_example_of_an_engine_gives_what_its_comments_say(package: str, fold
     quiet = {"RAY_worker_niceness": "0", "RAY_USAGE_STATS_ENABLED": "0", "DASK_SCHEDULER": "threads"}
     surroundings = os.environ | warm.offline() | quiet | {"PYTHONPATH": path}
     ran = subprocess.run(
-        [sys.executable, "-c", checked(body)], cwd=folder, env=surroundings, capture_output=True, text=True, check=False
-    )
+        [*warm.python(environment=surroundings), "-c", checked(body)],
+        cwd=folder, env=surroundings, capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert ran.returncode == 0, ran.stderr

@@ -6,13 +6,13 @@ import re
 import shutil
 import struct
 import subprocess
-import sys
 from functools import cache
 from html import unescape
 from pathlib import Path
 
 import pytest
 
+from tests import warm
 from tests.docs.look_cases import SITE
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -22,7 +22,7 @@ def build(project: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """The command in the Makefile."""
     pytest.importorskip("zensical", reason="zensical is not installed")
     assert "python -m scripts.site.build_site\n" in (ROOT / "Makefile").read_text(encoding="utf-8")
-    command = [sys.executable, "-m", "scripts.site.build_site", "--project", str(project), *options]
+    command = [*warm.python(environment=SITE), "-m", "scripts.site.build_site", "--project", str(project), *options]
     return subprocess.run(command, env=SITE, cwd=ROOT, capture_output=True, text=True, check=False)
 
 

@@ -26,9 +26,7 @@ from headscope.slices.edit import adapter_head, checkpoint_edit, merging
 @pytest.fixture(autouse=True)
 def here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The proof in this process, but in the test of the command."""
-    if request.function is test_the_command_merges_and_then_renames:
-        request.getfixturevalue("warm_children")
-    else:
+    if request.function is not test_the_command_merges_and_then_renames:
         monkeypatch.setattr(checkpoint_edit, "prove_apart", prove_here)
         monkeypatch.setattr(merging, "prove_merge_apart", merging.prove_merge_here)
 
@@ -145,7 +143,8 @@ def test_the_command_merges_and_then_renames(
 
 def test_the_screen_names_the_classes_and_libraries_are_silent(lora: Path, tmp_path: Path) -> None:
     """As its own process: the runner of the tests catches warnings before they reach stderr."""
-    python = [sys.executable, "-W", "always", "-m", "headscope"]
+    code = "import sys; from tests import warm; from headscope.shell import main; warm.warm_children(); "
+    python = [sys.executable, "-W", "always", "-c", f"{code}sys.exit(main(sys.argv[1:]))"]
     command = [*python, "edit", str(lora), "--merge-adapter", "-o", str(tmp_path / "new")]
     wide = os.environ | {"COLUMNS": "2000"}  # no path is broken into lines
     ran = subprocess.run(command, capture_output=True, text=True, check=True, env=wide)

@@ -18,8 +18,6 @@ from headscope.slices.repair import repaired_copy as repairing
 from headscope.slices.repair.proof import prove_repair
 from tests.editing.test_which_model import configured, documents, loads, model_of, save, state_of
 
-pytestmark = pytest.mark.usefixtures("warm_children")
-
 
 @pytest.fixture(autouse=True)
 def here(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,12 +1,8 @@
 """`repair`: what it refuses, what it leaves behind, and that the proof fails on faults; the table of states runs it."""
 
 import json
-import os
 import pickle
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,10 +14,11 @@ import torch
 import transformers
 
 import headscope
-from headscope.errors import HeadscopeError, NotFound, Unsupported, UsageError
+from headscope.errors import HeadscopeError, NotFound, UnfinishedOutput, Unsupported, UsageError
 from headscope.shell.app import main
 from headscope.slices.repair import repaired_copy as repairing
 from headscope.slices.repair.proof import prove_repair
+from tests.editing.test_source_unharmed import ended_while_writing
 from tests.families import FAMILIES
 
 LABELS = {"id2label": {0: "no", 1: "maybe", 2: "yes"}, "label2id": {"no": 0, "maybe": 1, "yes": 2}}
@@ -37,7 +34,6 @@ def classifier(name: str = "bert") -> Any:
 def here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The proof in this process, where the test doesn't ask for a separate one: that imports PyTorch again."""
     if request.function is not test_a_killed_repair_leaves_source_and_no_result:
-        request.getfixturevalue("warm_children")
         monkeypatch.setattr(repairing, "prove_repair_apart", prove_repair)
 
 
@@ -125,17 +121,12 @@ def test_a_source_that_changes_meanwhile_or_a_full_disk_leaves_nothing(
 
 
 def test_a_killed_repair_leaves_source_and_no_result(wrapped: Path, tmp_path: Path) -> None:
-    states = repairing.file_states(wrapped)
-    for delay in (0.5, 5.0):
-        command = [sys.executable, "-m", "headscope", "repair", str(wrapped), "-o", str(tmp_path / "new")]
-        process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-        )
-        time.sleep(delay)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    assert repairing.file_states(wrapped) == states and not (tmp_path / "new").exists()
-    assert headscope.repair(wrapped, tmp_path / "new").verdict.value == "proven"
+    states, room = repairing.file_states(wrapped), tmp_path / "room"
+    room.mkdir()
+    assert ended_while_writing(room, signal.SIGKILL, tmp_path / "pid", "repair", str(wrapped)) == -signal.SIGKILL
+    assert repairing.file_states(wrapped) == states and not (room / "new").exists()
+    with pytest.warns(UnfinishedOutput, match="rm -r"):
+        assert headscope.repair(wrapped, room / "new").verdict.value == "proven"
 
 
 class _Runs:

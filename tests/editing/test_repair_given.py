@@ -23,9 +23,6 @@ from tests.families import FAMILIES
 _QUERY = "bert.encoder.layer.0.attention.self.query"
 
 
-pytestmark = pytest.mark.usefixtures("warm_children")
-
-
 @pytest.fixture(autouse=True)
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """The proof in this process."""

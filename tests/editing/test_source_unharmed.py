@@ -6,7 +6,6 @@ import shutil
 import signal
 import stat
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,29 @@ from headscope.copies.proving import prove_here
 from headscope.errors import NotFound, UnfinishedOutput, UsageError
 from headscope.shell.app import main
 from headscope.slices.edit import checkpoint_edit
+from tests import warm
 from tests.cli.test_outputs import digests
 from tests.editing.test_checkpoint_edit import saved
+
+AS_IN_A_TERMINAL = """
+import os, signal, sys
+from headscope.shell import main
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job hands on that it is ignored
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # and so does nohup
+with open(sys.argv[1], "w") as file:
+    file.write(str(os.getpid()))
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+def ended_while_writing(room: Path, number: int, pid: Path, *command: str) -> int:
+    """Runs a command that writes into an empty folder, ends it when it has begun to write; gives its exit code."""
+    words = ["-c", AS_IN_A_TERMINAL, str(pid), *command, "-o", str(room / "new")]
+    with subprocess.Popen([*warm.python(), *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        while not list(room.iterdir()) and process.poll() is None:
+            time.sleep(0.005)
+        os.kill(int(pid.read_text()), number)
+        return process.wait(120)
 
 
 @pytest.fixture(autouse=True)
@@ -242,20 +262,13 @@ def test_an_edit_that_is_ended_while_it_writes_leaves_the_source_and_no_result(t
     source, room = make_classifier(tmp_path / "old"), tmp_path / "room"
     room.mkdir()
     before = digests(source)
-    command = [sys.executable, "-m", "headscope", "edit", str(source), "-o", str(room / "new"), "--drop", "bad"]
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job hands on that it is ignored
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # and so does nohup
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        while not list(room.iterdir()) and process.poll() is None:
-            time.sleep(0.005)
-        process.send_signal(number)
-        code = process.wait(120)
+    code = ended_while_writing(room, number, tmp_path / "pid", "edit", str(source), "--drop", "bad")
     assert digests(source) == before and not (room / "new").exists()
     left = list(room.iterdir())
     if number == signal.SIGKILL:
         assert code == -number and len(left) == 1
         with pytest.warns(UnfinishedOutput, match="rm -r"):
-            headscope.edit(source, room / "new", drop="bad", dry_run=True)
+            assert headscope.edit(source, room / "new", drop="bad").verdict.value == "proven"
     else:
         assert code == {signal.SIGINT: 130}.get(number, 128 + number) and not left  # type: ignore[call-overload]
 

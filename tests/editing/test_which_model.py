@@ -22,8 +22,6 @@ Held = dict[str, State]
 """The state dicts of models, by the name with which `--take` chooses each."""
 _LABELS = {"id2label": {0: "no", 1: "maybe", 2: "yes"}, "label2id": {"no": 0, "maybe": 1, "yes": 2}}
 
-pytestmark = pytest.mark.usefixtures("warm_children")
-
 
 @pytest.fixture(autouse=True)
 def here(monkeypatch: pytest.MonkeyPatch) -> None:

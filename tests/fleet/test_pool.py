@@ -51,6 +51,7 @@ def test_each_culprit_is_named_and_the_others_are_examined() -> None:
     assert found["raises"] == ("crash", "ZeroDivisionError: seven")
 
 
+@pytest.mark.usefixtures("cold_children")
 def test_a_worker_imports_libraries_at_the_first_checkpoint_that_is_not_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,7 +99,7 @@ CONTENTS = {
 def test_the_import_of_a_module_that_fails_costs_its_own_checkpoint_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "_IMPORT_SECONDS", 20.0)  # on a busy machine, PyTorch alone takes more than ten
+    monkeypatch.setattr(processes, "_IMPORT_SECONDS", 4.0)  # PyTorch is imported already
     for name, text in CONTENTS.items():
         (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
     targets = [Imports(str(tmp_path / f"{name}.py")) for name in CONTENTS]
@@ -112,6 +113,7 @@ def test_the_import_of_a_module_that_fails_costs_its_own_checkpoint_alone(
     assert found["raises"][0] == "crash"
 
 
+@pytest.mark.usefixtures("cold_children")
 @pytest.mark.parametrize("text", [CONTENTS["dies"], CONTENTS["hangs"]])
 def test_a_worker_that_cannot_import_its_libraries_ends_the_scan(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -127,7 +129,7 @@ def test_a_worker_that_cannot_import_its_libraries_ends_the_scan(
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux bounds the address space of a process")
 def test_an_import_does_not_give_a_checkpoint_more_memory(tmp_path: Path) -> None:
     for name in ("one", "two", "three"):
-        (tmp_path / f"big_{name}.py").write_text("taken = bytearray(10**9)", encoding="utf-8")
+        (tmp_path / f"big_{name}.py").write_text("taken = bytes(10**9)", encoding="utf-8")
     place = str(tmp_path / "big.py")
     few, enough = (scanned([Grows(place)], Limits(seconds=120, memory=size))[place] for size in (2 * 10**9, 4 * 10**9))
     assert few[0] == "memory"

@@ -2,16 +2,16 @@
 
 import json
 import subprocess
-import sys
-from array import array
 from collections import Counter
-from math import sin
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from headers_only import checkpoint_of, header_of
 from hub import COMMIT, MOVED, OWN_CACHE, Hub, Quota, client_settings, serve
+
+from tests import warm
 
 AUTHOR = "team"
 NAMES = tuple(f"{AUTHOR}/bert-{number}" for number in range(5))
@@ -21,11 +21,11 @@ def repositories() -> dict[str, dict[str, bytes]]:
     base = checkpoint_of("bert", "BertForSequenceClassification")
     assert base is not None
     header, zeros = header_of(base)
+    numbers = np.sin(np.arange(zeros // 4), dtype=np.float32).tobytes()
     found = {}
     for number, name in enumerate(NAMES):
         labels = {"id2label": {"0": f"no {number}", "1": "yes"}, "label2id": {f"no {number}": 0, "yes": 1}}
         config = json.dumps(base.config | labels).encode()
-        numbers = array("f", (sin(at) for at in range(zeros // 4))).tobytes()
         found[name] = {"config.json": config, "model.safetensors": header + numbers}
     return found
 
@@ -38,7 +38,18 @@ def files() -> dict[str, dict[str, bytes]]:
 def scanned(hub: Hub, folder: Path, *arguments: str) -> list[dict[str, Any]]:
     """The rows that the table holds after a scan of its own process."""
     settings = client_settings(hub.endpoint, folder)
-    command = [sys.executable, "-m", "headscope", "scan", *arguments, "-o", "rows.jsonl", "--workers", "2", "-q"]
+    command = [
+        *warm.python(environment=settings),
+        "-m",
+        "headscope",
+        "scan",
+        *arguments,
+        "-o",
+        "rows.jsonl",
+        "--workers",
+        "2",
+        "-q",
+    ]
     done = subprocess.run(command, cwd=folder, env=settings, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 3), done.stderr
     return [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]

@@ -1,7 +1,6 @@
 """The callback for Lightning in real fits: healthy checkpoints pass, and each fault is caught."""
 
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,13 @@ from torch.utils.data import DataLoader
 
 import headscope
 from headscope.errors import CheckFailed
+from tests import warm
 from tests.integrations.small import Texts, ids, with_new_head
 
 
 def test_importing_headscope_imports_no_lightning() -> None:
     code = "import sys, headscope.integrations.trainer; assert not {'lightning', 'pytorch_lightning'} & {*sys.modules}"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([*warm.python(anew=True), "-c", code], check=True)
 
 
 pl: Any = pytest.importorskip("lightning.pytorch")

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -132,7 +133,7 @@ def test_the_recipe_for_pre_commit_passes_and_fails(tmp_path: Path, model: str, 
     pytest.importorskip("pre_commit", reason="pre-commit is not installed")
     settings = _recipe("repo: local")
     hook = settings["repos"][0]["hooks"][0]
-    command = hook["entry"].replace("headscope", f"{sys.executable} -m headscope", 1)
+    command = hook["entry"].replace("headscope", f"{shlex.join(warm.python())} -m headscope", 1)
     hook["entry"] = command.replace("models/sentiment", f"{model} --offline")
     (tmp_path / ".pre-commit-config.yaml").write_text(yaml.safe_dump(settings))
     (tmp_path / "models" / "sentiment").mkdir(parents=True)

@@ -25,8 +25,6 @@ from headscope.slices.probe.head_proof import HeadProof, HeadProofTask, prove_fi
 from headscope.slices.probe.scoring.scores import RIDGES, STRENGTHS, fit_all, make_trial
 from tests import warm
 
-pytestmark = pytest.mark.usefixtures("warm_children")
-
 WORDS = {"pos": 20, "neg": 40, "mid": 60}
 LABELS = ("mid", "neg", "pos")
 

@@ -65,11 +65,12 @@ def drawn(seed: str, items: list[Any]) -> list[str]:
     return [item.nodeid for item in kept]
 
 
-def cases_of(name: str, count: int) -> list[Any]:
-    """Items of a test with as many cases."""
+def cases_of(name: str, count: int, mark: str = "") -> list[Any]:
+    """Items of a test with as many cases, all with a mark."""
     file, _, function = name.partition("::")
     path, nodes = ROOT / file, [f"{name}[{case}]" for case in range(count)]
-    return [Mock(nodeid=node, path=path, originalname=function, user_properties=[], slow=[]) for node in nodes]
+    given = {"path": path, "originalname": function, "get_closest_marker": lambda name: name == mark}
+    return [Mock(nodeid=node, user_properties=[], **given) for node in nodes]
 
 
 @pytest.fixture
@@ -90,13 +91,13 @@ def times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_sample_has_every_test_and_the_same_cases_for_the_same_seed(times: Path) -> None:
     sweep, one = cases_of("tests/a.py::test_sweep", 100), cases_of("tests/b.py::test_one", 1)
     others = cases_of("tests/c.py::test_shared", 9) + cases_of("tests/d.py::test_quick", 50)
-    items = sweep + one + others
+    items = sweep + one + others + cases_of("tests/a.py::test_of_all", 1, "whole")
     found = {seed: drawn(seed, items) for seed in ("one", "two", "")}
     assert found["one"] == drawn("one", items) != found["two"]
     assert sorted(found[""]) == sorted(item.nodeid for item in items)
     for seed in ("one", "two"):
         counts = Counter(name.partition("[")[0] for name in found[seed])
-        assert counts == {"tests/a.py::test_sweep": 10, "tests/b.py::test_one": 1,
+        assert counts == {"tests/a.py::test_sweep": 5, "tests/b.py::test_one": 1,
                           "tests/c.py::test_shared": 9, "tests/d.py::test_quick": 50}  # fmt: skip
         assert found[seed][0].startswith("tests/b.py"), "the longest file first"
 
@@ -104,10 +105,11 @@ def test_a_sample_has_every_test_and_the_same_cases_for_the_same_seed(times: Pat
 def test_the_quick_tests_are_first_cases_and_those_that_take_little(times: Path) -> None:
     sweep, one = cases_of("tests/a.py::test_sweep", 3), cases_of("tests/b.py::test_one", 1)
     shared, quick = cases_of("tests/c.py::test_shared", 1), cases_of("tests/d.py::test_quick", 1)
-    drawn("", [*sweep, *one, *shared, *quick])
-    slow = [item.nodeid for item in (*sweep, *one, *shared, *quick) if item.add_marker.called]
+    whole = cases_of("tests/a.py::test_of_all", 1, "whole")
+    drawn("", [*sweep, *one, *shared, *quick, *whole])
+    slow = [item.nodeid for item in (*sweep, *one, *shared, *quick, *whole) if item.add_marker.called]
     assert slow == ["tests/a.py::test_sweep[1]", "tests/a.py::test_sweep[2]", "tests/b.py::test_one[0]",
-                    "tests/c.py::test_shared[0]"]  # fmt: skip
+                    "tests/c.py::test_shared[0]", "tests/a.py::test_of_all[0]"]  # fmt: skip
 
 
 def test_times_are_written_from_what_ran(times: Path) -> None:

@@ -1,12 +1,13 @@
 """A sample of the table of verdicts; all of it by `python -m tests.verdicts`."""
 
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tests.verdicts.cases import Case, all_broken, all_healthy, sampled
 from tests.verdicts.from_hub import judged_on_hub
-from tests.verdicts.surfaces import UNSEEN, judged
+from tests.verdicts.surfaces import UNSEEN, Judged, judged
 from tests.verdicts.truth import truth_of
 
 TABLE = (*all_broken(), *all_healthy())
@@ -17,12 +18,24 @@ def test_every_surface_says_what_the_libraries_do(case: Case, tmp_path: Path) ->
     assert list(judged(case, tmp_path).wrong()) == []
 
 
-def test_a_hub_is_judged_as_folders_are() -> None:
+HUB_PARTS = 6
+
+
+@cache
+def judged_part(part: int) -> list[Judged]:
     pickles = sampled([case for case in TABLE if case.name.endswith("torch")], 40)
     assert pickles
-    found = judged_on_hub((*sampled(TABLE, 40), *pickles))
-    assert {bool(item.truth) for item in found} == {True, False}
-    assert [(item.case, line) for item in found for line in item.wrong()] == []
+    return judged_on_hub((*sampled(TABLE, 40), *pickles)[part::HUB_PARTS])
+
+
+@pytest.mark.parametrize("part", range(HUB_PARTS))
+def test_a_hub_is_judged_as_folders_are(part: int) -> None:
+    assert [(item.case, line) for item in judged_part(part) for line in item.wrong()] == []
+
+
+@pytest.mark.whole
+def test_a_hub_has_healthy_and_broken_ones() -> None:
+    assert {bool(item.truth) for part in range(HUB_PARTS) for item in judged_part(part)} == {True, False}
 
 
 def test_the_table_is_large_and_the_sample_holds_both(tmp_path: Path) -> None:

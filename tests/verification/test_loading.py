@@ -23,7 +23,6 @@ from headscope.shell.app import main
 from tests import warm
 from tests.verification.tiny import TINY, adapted
 
-COLD = sys.executable
 LOADERS = """
 import os, signal, sys
 import torch
@@ -66,16 +65,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def interpreter(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(warm.interpreter(tmp_path_factory.mktemp("bin")))
-
-
 @pytest.fixture(autouse=True)
-def _there(folder: Path, interpreter: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the folder of the checkpoint, with loading processes that have imported the libraries already."""
+def _there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(sys, "executable", interpreter)
 
 
 def test_the_default_loads_with_transformers(capsys: pytest.CaptureFixture[str]) -> None:
@@ -119,6 +111,7 @@ def test_a_function_loads_what_it_likes(loader: str, code: int, rule: str, capsy
     assert rule in shown
 
 
+@pytest.mark.usefixtures("cold_children")
 def test_no_code_of_the_current_folder_runs(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkpoint's folder may hold a file with the name of a library."""
     BertForSequenceClassification(BertConfig(**TINY)).save_pretrained(tmp_path)
@@ -126,10 +119,9 @@ def test_no_code_of_the_current_folder_runs(folder: Path, tmp_path: Path, monkey
         (tmp_path / f"{name}.py").write_text("open('ran', 'w').close(); raise SystemExit('ran')")
     shutil.copy(folder / "own_loaders.py", tmp_path)
     monkeypatch.chdir(tmp_path)
-    script = Path(COLD).with_name("headscope")
+    script = Path(sys.executable).with_name("headscope")
     ended = subprocess.run([str(script), "verify", "."], capture_output=True, check=False, text=True)
     assert ended.returncode == 0, ended.stderr
-    monkeypatch.setattr(sys, "executable", COLD)
     assert main(["verify", ".", "--with", "own_loaders:plain"]) == 0
     assert not (tmp_path / "ran").exists()
 
@@ -178,12 +170,13 @@ def test_what_the_process_did_not_find_is_not_found(capsys: pytest.CaptureFixtur
 def test_a_parent_that_is_killed_leaves_no_process(sent: signal.Signals) -> None:
     started = Path("started")
     started.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "headscope", "verify", "bert", "--with", "own_loaders:slow"]
+    code = "import os, sys; from headscope.shell import main; open('pid', 'w').write(str(os.getpid())); "
+    command = [*warm.python(), "-c", f"{code}main(sys.argv[1:])", "verify", "bert", "--with", "own_loaders:slow"]
     parent = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     assert _comes(lambda: started.is_file() and bool(started.read_text())), "the loader never started"
     child = int(started.read_text())
     assert _runs(child)
-    parent.send_signal(sent)
+    os.kill(int(Path("pid").read_text()), sent)
     parent.wait()
     assert _comes(lambda: not _runs(child)), "the child still runs"
 
@@ -258,7 +251,9 @@ def test_help_needs_no_torch() -> None:
     code = (
         "import sys; from headscope.shell.app import main; main(['verify', '--help']); sys.exit('torch' in sys.modules)"
     )
-    assert subprocess.run([COLD, "-c", code], capture_output=True, check=False, env=os.environ).returncode == 0
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, env=os.environ).returncode == 0
+    )
 
 
 def test_a_random_head_of_a_language_model(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,6 @@
 import os
 import re
 import shlex
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from transformers import BertConfig, BertForSequenceClassification, Trainer, Tra
 
 import headscope
 from headscope.shell.app import main
-from tests import warm
 from tests.verification.tiny import TINY, adapted
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -64,16 +62,9 @@ def without_classifier(folder: str) -> None:
     save_file(left, path, metadata={"format": "pt"})
 
 
-@pytest.fixture(scope="module")
-def interpreter(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(warm.interpreter(tmp_path_factory.mktemp("bin")))
-
-
 @pytest.fixture(autouse=True)
-def _in_a_folder(tmp_path: Path, interpreter: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a folder of its own, with loading processes that have imported the libraries already."""
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "executable", interpreter)
     monkeypatch.setenv("CHECKPOINT", "trained")
 
 

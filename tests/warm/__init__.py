@@ -13,6 +13,7 @@ import fcntl
 import json
 import os
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -22,15 +23,31 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from tests.warm.server import ANEW, FORKS, LIGHT, MODELS, PAUSE, settings_of, without_settings
+from tests.warm.server import (
+    ANEW,
+    CLIENT,
+    COLD,
+    FORKS,
+    LIGHT,
+    MODELS,
+    PAUSE,
+    WarmSystem,
+    settings_of,
+    without_settings,
+    write_interpreter,
+)
 
-__all__ = ["FORKS", "LIGHT", "MODELS", "PAUSE", "headscope_command", "interpreter", "offline", "python"]
+__all__ = [
+    "COLD", "FORKS", "LIGHT", "MODELS", "PAUSE", "headscope_command", "interpreter", "offline", "python",
+    "warm_children",
+]  # fmt: skip
 
 _PYTHON = sys.executable
-_CLIENT, _SERVER = Path(__file__).with_name("client.py"), Path(__file__).with_name("server.py")
+_SERVER = Path(__file__).with_name("server.py")
 _RUN_ID = "HEADSCOPE_TESTS_RUN"
 _leases: dict[str, tuple[str, socket.socket]] = {}
 _started: dict[Path, subprocess.Popen[bytes]] = {}
+_programs: dict[str, Path] = {}
 
 
 def python(preload: str = MODELS, environment: Mapping[str, str] | None = None, *, anew: bool = False) -> list[str]:
@@ -50,7 +67,7 @@ def python(preload: str = MODELS, environment: Mapping[str, str] | None = None, 
     key = json.dumps([preload, settings], sort_keys=True)
     if key not in _leases:
         _leases[key] = _lease(key, preload, settings)
-    return [_PYTHON, "-I", "-S", str(_CLIENT), _leases[key][0], *([ANEW] if anew else [])]
+    return [_PYTHON, "-I", "-S", str(CLIENT), _leases[key][0], *([ANEW] if anew else [])]
 
 
 def offline() -> dict[str, str]:
@@ -61,11 +78,21 @@ def offline() -> dict[str, str]:
 
 def interpreter(folder: Path) -> Path:
     """A program for the place of `sys.executable`, where the code under test starts it."""
-    path = folder / "python"
     folder.mkdir(parents=True, exist_ok=True)
-    path.write_text(f'#!/bin/sh\nexec {shlex.join(python())} "$@"\n')
-    path.chmod(0o755)
-    return path
+    return write_interpreter(folder, python()[4])
+
+
+def warm_children() -> None:
+    """Makes the processes that headscope starts in this one, such as the run of a model, forks of a warm one."""
+    if FORKS:
+        WarmSystem(_own_interpreter).take_place()
+
+
+def _own_interpreter() -> Path:
+    address = python()[4]
+    if address not in _programs:
+        _programs[address] = interpreter(Path(tempfile.mkdtemp(prefix="warm-bin-")))
+    return _programs[address]
 
 
 def headscope_command(folder: Path, environment: Mapping[str, str] | None = None) -> Path:
@@ -132,6 +159,8 @@ def _end() -> None:
     """Gives the servers back, and waits for those that were started here."""
     for _, connection in _leases.values():
         connection.close()
+    for program in _programs.values():
+        shutil.rmtree(program.parent, ignore_errors=True)
     for lock, server in _started.items():
         server.wait()
         lock.unlink(missing_ok=True)

@@ -9,6 +9,7 @@ import os
 import resource
 import runpy
 import selectors
+import shlex
 import shutil
 import signal
 import socket
@@ -16,7 +17,7 @@ import sys
 import tempfile
 import threading
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,10 @@ ANEW = "--anew"
 PAUSE = "HEADSCOPE_TESTS_PAUSE"
 """Seconds before a request is repeated for the first time; empty for what users wait."""
 LIGHT, MODELS = "light", "models"
+COLD = "HEADSCOPE_TESTS_COLD"
+"""If set, the processes that headscope itself starts import everything again, as those of users do."""
+_PYTHON = sys.executable
+CLIENT = Path(__file__).with_name("client.py")
 FORKS = hasattr(os, "pidfd_open") and hasattr(socket, "send_fds")
 _READERS = ("huggingface_hub", "hf_xet", "transformers", "accelerate", "peft", "tokenizers")
 """What reads the settings of the Hub when it is imported, or imports something that does."""
@@ -34,7 +39,10 @@ _OTHER = ("TRANSFORMERS_",)
 _SNAPSHOT = "snapshot bert-base-uncased --offline --no-cache -o {folder}/out.json"
 _CHECK = "check bert-base-uncased --for training --offline --no-cache --json"
 _SAMPLES = {LIGHT: _SNAPSHOT, MODELS: _CHECK}
-_FIRST = {LIGHT: (), MODELS: ("torch", "transformers.modeling_utils", "headscope.shell.app")}
+_STARTERS = ("headscope.core.workers", "headscope.copies.proving", "headscope.slices.repair.repaired_copy")
+"""What starts a process of its own with `sys.executable`."""
+_RUNS = ("headscope.shared.trial.opening", "headscope.copies.proving", "transformers.models.bert.modeling_bert")
+_FIRST = {LIGHT: (), MODELS: ("torch", "transformers.modeling_utils", "headscope.shell.app", *_RUNS)}
 
 
 @dataclass(frozen=True)
@@ -59,6 +67,33 @@ class Copies:
     """The names that hold a setting, under its own name."""
     inside: list[tuple[types.ModuleType, str]]
     """The names of paths inside the folder of the Hub."""
+
+
+class WarmSystem:
+    """Stands for `sys` in a module that starts processes: unless `COLD` is set, they are forks of a warm one."""
+
+    def __init__(self, interpreter: Callable[[], Path]) -> None:
+        self._interpreter = interpreter
+        self._asking = threading.Lock()
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "executable" or os.environ.get(COLD) or sys.executable != _PYTHON:
+            return getattr(sys, name)
+        with self._asking:
+            return str(self._interpreter())
+
+    def take_place(self) -> None:
+        """Changes the modules of headscope that start processes."""
+        for name in _STARTERS:
+            vars(importlib.import_module(name))["sys"] = self
+
+
+def write_interpreter(folder: Path, address: str) -> Path:
+    """Writes a program for the place of `sys.executable`: what it runs is a fork of the server with an address."""
+    path = folder / "python"
+    path.write_text(f'#!/bin/sh\nexec {shlex.join([_PYTHON, "-I", "-S", str(CLIENT), address])} "$@"\n')
+    path.chmod(0o755)
+    return path
 
 
 def settings_of(environment: dict[str, str]) -> dict[str, str]:
@@ -277,8 +312,8 @@ def run(words: list[str]) -> None:
         for name in [name for name in sys.modules if name.partition(".")[0] == "headscope"]:
             del sys.modules[name]
         words = words[1:]
-    is_safe = words[0] == "-P"
-    first, *rest = words[is_safe:]
+    first, *rest = words[words[0] == "-P" :]
+    is_safe = len(rest) + 1 < len(words) or bool(os.environ.get("PYTHONSAFEPATH"))
     folders = {"-c": "", "-m": str(Path.cwd())}
     sys.path[0:1] = [] if is_safe else [folders.get(first, str(Path(first).parent))]
     if first == "-c":
@@ -349,7 +384,11 @@ def main() -> Request | None:
     gc.collect()
     gc.freeze()  # forks share what is not touched
     with listening() as listener:
-        print(listener.getsockname(), flush=True)
+        address = listener.getsockname()
+        if known is not None:
+            interpreter = write_interpreter(Path(address).parent, address)
+            WarmSystem(lambda: interpreter).take_place()
+        print(address, flush=True)
         request = Server(listener).wait()
         if request is not None:
             take_over(request, known)

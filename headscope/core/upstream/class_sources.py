@@ -6,6 +6,7 @@ import ast
 import re
 import textwrap
 from collections.abc import Iterator
+from functools import cache
 
 from headscope.core.facts.heads.atlas import ClassSource
 from headscope.core.upstream.sources import folder_of_package
@@ -27,6 +28,7 @@ def find_class_source(name: str) -> ClassSource | None:
     return None
 
 
+@cache
 def class_names_defined() -> frozenset[str]:
     """Gives the names of the classes that `find_class_source` finds."""
     return frozenset(name for _, text in _read_class_files() for name in _CLASS.findall(text))

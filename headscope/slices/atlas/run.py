@@ -134,13 +134,16 @@ class _KnownClasses:
         self._tell("importing transformers")
         return [_Target(name, kind, task) for task in Task for kind, name in all_classes_of_task(task)]
 
-    def others(self) -> dict[str, str]:
-        """Gives the classes whose task headscope doesn't know, with the auto classes that map them, by model type."""
+    def others(self, is_wanted: Callable[[str, str], bool]) -> list[str]:
+        """Gives the wanted classes whose task headscope doesn't know, as texts with the auto classes that map them.
+
+        `is_wanted` takes a text and the model type.
+        """
         if self._atlas is not None:
-            return dict(self._atlas["others"])
+            return [item for item, kind in self._atlas["others"].items() if is_wanted(item, kind)]
         from headscope.core.model.classes.catalog import every_other_class
 
-        return every_other_class()
+        return list(every_other_class(is_wanted))
 
     def entry(self, target: _Target) -> HeadEntry | None:
         """Gives the shipped entry of a class; None if the class has to be traced."""
@@ -183,7 +186,7 @@ def _suggest_nearest(known: _KnownClasses, pattern: str, task: str | None) -> st
     pooling = "_".join(wanted.split())
     if pooling in set(PoolingKind):
         return f"headscope heads --pooling {pooling} lists the classes with this pooling"
-    others = [item for item, kind in known.others().items() if _matches_pattern(wanted, item.lower()) or wanted == kind]
+    others = known.others(lambda item, kind: _matches_pattern(wanted, item.lower()) or wanted == kind)
     if others:
         return f"{few_of(others)}: for a task that headscope doesn't know"
     spelled = {

@@ -1,12 +1,13 @@
 """Results in a real Jupyter kernel: a cell shows the screen that `print` writes, in a notebook that is valid."""
 
-import sys
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import warm
 from tests.api.results.test_notebook_output import HtmlReader
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -22,7 +23,7 @@ CELLS = (
 
 @pytest.fixture(scope="module")
 def notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A notebook of CELLS, run from top to bottom by a kernel of this Python."""
+    """A notebook of CELLS, run from top to bottom by a kernel in a fork of this Python."""
     import nbformat
     from nbclient import NotebookClient
     from nbformat.v4 import new_code_cell, new_notebook
@@ -35,9 +36,14 @@ def notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         }.items():  # fmt: skip
             patch.setenv(name, str(value))
         # A Jupyter of the user's own must not be asked for the kernel.
-        patch.setenv("JUPYTER_PATH", str(Path(sys.prefix) / "share" / "jupyter"))
+        patch.setenv("JUPYTER_PATH", str(folder))
+        kernel = [*warm.python(), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+        (folder / "kernels" / "fork").mkdir(parents=True)
+        (folder / "kernels" / "fork" / "kernel.json").write_text(
+            json.dumps({"argv": kernel, "display_name": "a warm fork", "language": "python"})
+        )
         made = new_notebook(cells=[new_code_cell(code) for code in CELLS])
-        NotebookClient(made, timeout=300, kernel_name="python3", resources={"metadata": {"path": folder}}).execute()
+        NotebookClient(made, timeout=300, kernel_name="fork", resources={"metadata": {"path": folder}}).execute()
     nbformat.validate(made)
     yield made
 

@@ -41,46 +41,35 @@ def run(code: str, folder: Path, **environment: str) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def terminal(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What each command shows."""
-    code = f"""
-import sys, headscope.shell.app as app
-for command in {[command for _, command in RESULTS.values()]!r}:
-    app.main(command.split())
-    print("-----")
-"""
-    shown = run(code, tmp_path_factory.mktemp("terminal")).split("-----\n")
-    return {name: text.partition("\nnext  ")[0] for name, text in zip(RESULTS, shown, strict=False)}
+def terminal(name: str, folder: Path) -> str:
+    """What the command shows."""
+    code = f"import headscope.shell.app as app; app.main({RESULTS[name][1].split()!r})"
+    return run(code, folder).partition("\nnext  ")[0]
 
 
-@pytest.fixture(scope="module")
-def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    """What each result prints: as text, in a console, in one line, in a notebook."""
+def printed(name: str, folder: Path) -> list[str]:
+    """What the result prints: as text, in a console, in one line, in a notebook."""
     code = f"""
 import headscope, rich.console
-for call in {[call for call, _ in RESULTS.values()]!r}:
-    result = eval("headscope." + call)
-    print(result)
-    print("-----")
-    rich.console.Console(width=100, color_system=None, highlight=False, emoji=False).print(result)
-    print("-----")
-    print(repr(result))
-    print("-----")
-    print(result._repr_mimebundle_([], [])["text/html"])
-    print("=====")
+result = headscope.{RESULTS[name][0]}
+print(result)
+print("-----")
+rich.console.Console(width=100, color_system=None, highlight=False, emoji=False).print(result)
+print("-----")
+print(repr(result))
+print("-----")
+print(result._repr_mimebundle_([], [])["text/html"])
 """
-    shown = run(code, tmp_path_factory.mktemp("python")).split("=====\n")
-    return {name: text.split("-----\n") for name, text in zip(RESULTS, shown, strict=False)}
+    return run(code, folder).split("-----\n")
 
 
 @pytest.mark.parametrize("name", RESULTS)
-def test_a_result_prints_what_the_terminal_shows(
-    name: str, terminal: dict[str, str], printed: dict[str, list[str]]
-) -> None:
-    text, console, line, html = printed[name]
-    assert text.rstrip() == terminal[name].rstrip()
-    assert console.rstrip() == terminal[name].rstrip()
+def test_a_result_prints_what_the_terminal_shows(name: str, tmp_path: Path) -> None:
+    shown = terminal(name, tmp_path)
+    (tmp_path / "out.json").unlink(missing_ok=True)
+    text, console, line, html = printed(name, tmp_path)
+    assert text.rstrip() == shown.rstrip()
+    assert console.rstrip() == shown.rstrip()
     assert line.count("\n") == 1
     assert line.startswith("<headscope ")
     assert len(line) <= len("<>\n") + 160

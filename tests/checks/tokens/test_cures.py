@@ -20,7 +20,7 @@ from headscope.facts import Finding
 from headscope.shell import main
 from tests.checks.tokens.tokenized import save, tokenizer
 
-pytestmark = pytest.mark.usefixtures("runs_here", "warm_children")
+pytestmark = pytest.mark.usefixtures("runs_here")
 SMALL = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
 
 

@@ -1,7 +1,7 @@
 """Classes that Transformers maps to each model type and task."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -160,21 +160,27 @@ def mapped_name(name: str, model_type: str) -> str | None:
     return names[0] if names else None
 
 
-def other_classes(model_type: str) -> tuple[str, ...]:
+def _is_any(text: str, model_type: str) -> bool:
+    return True
+
+
+def other_classes(model_type: str, is_wanted: Callable[[str, str], bool] = _is_any) -> tuple[str, ...]:
     """Writes the classes of `other_mappings` as texts: `JevForDecision (AutoModelForDecision)`."""
-    return tuple(f"{name} ({auto})" for name, auto in sorted(other_mappings(model_type).items()))
+    return tuple(f"{name} ({auto})" for name, auto in sorted(other_mappings(model_type, is_wanted).items()))
 
 
-def other_mappings(model_type: str) -> dict[str, str]:
+def other_mappings(model_type: str, is_wanted: Callable[[str, str], bool] = _is_any) -> dict[str, str]:
     """Maps a family's classes with a head for tasks that headscope doesn't know to the auto classes that map them.
 
-    Classes that continue or fill texts, or that have no head, are left out.
+    Classes that continue or fill texts, or that have no head, are left out. Only classes whose text and model type are
+    wanted are imported.
     """
     known = set().union(*map(names_in_mapping, (*_MAPPING_OF_TASK.values(), *_HEAD_OF_PRETRAINING)))
     return {
         names[0]: auto
         for auto, table in auto_tables().items()
-        if (names := table.get(model_type)) and names[0] not in known and not _can_generate(names[0])
+        if (names := table.get(model_type)) and names[0] not in known
+        if is_wanted(f"{names[0]} ({auto})", model_type) and not _can_generate(names[0])
     }
 
 
@@ -191,9 +197,9 @@ def gives_other_scores(name: str) -> bool:
     return task_of_class(name) is None and _OUTPUT_OF_SCORES.search(returned) is not None
 
 
-def every_other_class() -> dict[str, str]:
-    """Maps the texts of `other_classes` of every family to its model type."""
-    return {item: kind for kind in config_classes() for item in other_classes(kind)}
+def every_other_class(is_wanted: Callable[[str, str], bool] = _is_any) -> dict[str, str]:
+    """Maps the texts of `other_classes` of every family to its model type; only the wanted ones."""
+    return {item: kind for kind in config_classes() for item in other_classes(kind, is_wanted)}
 
 
 def _can_generate(name: str) -> bool:
