@@ -322,7 +322,7 @@ def _cards(chosen: dict[str, Sequence[HeadEntry]], oldest: dict[str, Any]) -> st
         known = next((entry for entry in group if entry.class_name == name and name in _KNOWN_BEST), shown)
         assert known.head is not None
         link = f'<a href="#{shown.class_name}">{known.class_name.replace("For", "<wbr>For", 1)}</a>'
-        kind = "every position by itself" if known.head.pooling.kind is PoolingKind.NONE else _pooling_words(known.head)
+        kind = "each position separately" if known.head.pooling.kind is PoolingKind.NONE else _pooling_words(known.head)
         formula = f"<code>{escape(known.head.formula or operations_of(known.head))}</code>"
         count = counted(len(group), "class", "classes")
         cards.append(f"<li>{link}<span>{escape(kind)}</span>{formula}<small>{count}</small></li>")
