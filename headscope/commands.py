@@ -97,7 +97,7 @@ COMMANDS: dict[str, CommandEntry] = {
             "headscope verify ./my-checkpoint",
             "headscope verify ./my-checkpoint --url http://localhost:8000",
             "headscope verify ./my-checkpoint --write-card card.json",
-            "headscope verify --card card.json --scores scores.json",
+            "headscope verify --card card.json --url http://localhost:8000",
         ),
         beside=("num_labels", "text_column"),
     ),

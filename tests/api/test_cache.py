@@ -175,7 +175,7 @@ def test_any_file_that_comes_later_or_goes_is_seen(name: str, place: Path, model
 def test_the_command_of_a_repair_is_that_of_the_first_look(place: Path, model: Path, show: Show) -> None:
     edit_tensors(model / "model.safetensors", lambda state: {f"module.{name}": item for name, item in state.items()})
     first = show("check", str(model), "--for", "inference", "--json")
-    assert "Run `headscope repair MODEL -o DIR`" in first
+    assert f"Run `headscope repair {model} -o DIR`" in first
     assert show("check", str(model), "--for", "inference", "--json") == first
 
 

@@ -17,9 +17,9 @@ COMMANDS = build_application().commands  # type: ignore[attr-defined]
 
 
 TERMINAL_ONLY = {
-    "adapter", "against", "all", "author", "baseline", "cache", "clear", "collection", "details", "every",
+    "adapter", "against", "all", "author", "baseline", "cache", "card", "clear", "collection", "details", "every",
     "executor", "exit_code", "filters", "folder", "format", "json", "limit", "listed", "only_new", "output", "quiet",
-    "resume", "search", "strict", "summary", "url", "write_baseline",
+    "resume", "search", "strict", "summary", "url", "write_baseline", "write_card",
 }  # fmt: skip
 """Options without one of a use case behind them."""
 WHERE = [item.flags[0] for group in (PlaceOptions, AdapterOption, ReportCacheOption) for item in typed_options(group)]
@@ -64,7 +64,8 @@ def test_every_option_is_declared_by_a_use_case_or_is_of_the_command_line_alone(
     alone = set()
     for name, entry in ENTRIES.items():
         text = " ".join((inspect.getdoc(getattr(headscope, name.replace("-", "_"), None)) or "").split())
-        served = " ".join((inspect.getdoc(headscope.verify_served) or "").split()) if name == "verify" else ""
+        others = (headscope.verify_served, headscope.verify_card) if name == "verify" else ()
+        served = " ".join(" ".join((inspect.getdoc(other) or "").split()) for other in others)
         for item in options_of_command(entry.run):
             if f" {item.name}: {item.option.meaning}" not in text + served:
                 alone.add(item.name)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from headscope.core.words.plain_words import plain_words
@@ -21,6 +22,9 @@ NOT_THE_PAGES = {
 
 def said_of(report: Report, reference: str, typed: str) -> dict[str, Any]:
     """What the page has to say, by the command's own functions; `typed` is what stands behind `headscope inspect`."""
+    place = f" {report.checkpoint.reference} "  # what is on the Hub has no folder to name in a command
+    found = [replace(one, remedy=one.remedy.replace(place, " MODEL ")) for one in report.findings]
+    report = replace(report, findings=tuple(found))
     document = json.loads(json.dumps(inspect_document(report)))
     for part, names in NOT_THE_PAGES.items():
         document[part] = {name: value for name, value in document[part].items() if name not in names}

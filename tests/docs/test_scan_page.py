@@ -52,6 +52,7 @@ def test_the_example_of_an_engine_gives_what_its_comments_say(package: str, fold
     (body,) = (one for one in shown if f"import {package}" in one)
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     quiet = {"RAY_worker_niceness": "0", "RAY_USAGE_STATS_ENABLED": "0", "DASK_SCHEDULER": "threads"}
+    quiet["RAY_ADDRESS"] = "local"  # not the cluster of another test, which may end meanwhile
     surroundings = os.environ | warm.offline() | quiet | {"PYTHONPATH": path}
     ran = subprocess.run(
         [*warm.python(environment=surroundings), "-c", checked(body)],

@@ -216,6 +216,21 @@ def class_names_in_source() -> frozenset[str]:
     return frozenset((*found, *nn.modules.__all__))
 
 
+@contextmanager
+def attention_of_kind(model: PreTrainedModel, kind: str) -> Iterator[bool]:
+    """Gives a model another implementation of attention inside, and tells whether it is another one.
+
+    Raises what Transformers raises for one that a class doesn't have: ValueError or ImportError.
+    """
+    before: str = model.config._attn_implementation
+    try:
+        if before != kind:
+            model.set_attn_implementation(kind)
+        yield before != kind
+    finally:
+        model.set_attn_implementation(before)
+
+
 def config_classes() -> Mapping[str, Any]:
     """Maps model type to configuration class, each imported when it is needed.
 

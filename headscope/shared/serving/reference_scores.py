@@ -144,16 +144,13 @@ class TextScorer:
 
     def scores_with_attention(self, texts: Sequence[TextOrPair], kind: str) -> Scores | None:
         """Scores texts with another implementation of attention; None where it is the model's own, or not there."""
-        before = self.model.config._attn_implementation
-        if before == kind:
-            return None
+        from headscope.core.upstream.transformers import attention_of_kind
+
         try:
-            self.model.set_attn_implementation(kind)
-            return self._scores_of_texts(self.model, texts)
-        except (ValueError, ImportError, Unsupported):  # what Transformers raises for one that a class doesn't have
+            with attention_of_kind(self.model, kind) as is_other:
+                return self._scores_of_texts(self.model, texts) if is_other else None
+        except (ValueError, ImportError, Unsupported):
             return None
-        finally:
-            self.model.set_attn_implementation(before)
 
     def padded_scores(self, texts: Sequence[TextOrPair], side: str) -> Scores:
         """Scores texts in one batch, padded on a side."""

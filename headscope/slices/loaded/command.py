@@ -36,9 +36,9 @@ class CardFiles:
     write_card: Annotated[
         Path | None,
         Option(
-            "Write reference scores of MODEL to FILE, with which engines are compared without the checkpoint.",
+            "Write reference scores of MODEL for others to FILE.",
             metavar="FILE",
-            panel="A card",
+            panel="A server or an engine",
             is_main=True,
             writes=Writes.FILE,
         ),
@@ -46,9 +46,9 @@ class CardFiles:
     card: Annotated[
         Path | None,
         Option(
-            "Compare a server (--url) or scores (--scores) with the card in FILE, instead of MODEL.",
+            "Compare with such reference scores instead of MODEL.",
             metavar="FILE",
-            panel="A card",
+            panel="A server or an engine",
             is_main=True,
         ),
     ] = None
@@ -70,7 +70,7 @@ class ComparedWith:
     url: Annotated[
         str | None,
         Option(
-            "Compare the scores of a server, such as http://localhost:8000, instead.",
+            "Compare the scores of a server, by its address.",
             metavar="URL",
             panel="A server or an engine",
             is_main=True,
@@ -88,7 +88,7 @@ def verify_command(  # noqa: PLR0917  Typer passes every option by name
     written: Written,
     model: Annotated[str | None, model_argument("weight file, or PEFT adapter")] = None,
 ) -> int:
-    """Load a model for real and compare it with its checkpoint's bytes, or a server's scores with the checkpoint's."""
+    """Compare a loaded model with its checkpoint's bytes, or a server's scores."""
     if cards.card is not None or cards.write_card is not None or scores:
         return _use_card(model, cards, {**options, **vars(compared), **scoring, **scores}, written)
     if model is None:

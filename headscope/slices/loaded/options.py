@@ -19,7 +19,7 @@ from headscope.shell.options.checkpoint import (
 from headscope.shell.options.option import Option
 
 _texts = partial(Option, panel="Data")
-_card = partial(Option, panel="A card")
+_card = partial(Option, panel="A server or an engine")
 
 
 class TextOptions(TextColumnOptions, total=False):
@@ -126,7 +126,7 @@ class ComparedOptions(GivenScoresOption, ServerOptions, LogitsOption, total=Fals
 class HeadOnlyOption(TypedDict, total=False):
     """Option for a comparison of the head alone."""
 
-    head: Annotated[bool, Option("Compare only the tensors of the head and those of an adapter.", is_main=True)]
+    head: Annotated[bool, Option("Compare the tensors of head and adapter alone.", is_main=True)]
 
 
 class LoaderOptions(CountOption, total=False):
