@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.checks.facts import Subject
 from headscope.checks.rules import judge, select
+from headscope.checks.rules.judgment import with_folder
 from headscope.core.facts import CheckpointKind, Finding, Gap, Profile, Report
 from headscope.core.facts.built import BuiltFacts
 from headscope.core.facts.report import holds_other_head
@@ -33,8 +34,10 @@ def with_findings(checkpoint: Checkpoint) -> Report:
     if report.checkpoint.kind is CheckpointKind.CLASS:
         return report  # the rules are on checkpoints
     profile = likely_profile(report)
-    found = judge(subject_of_checkpoint(checkpoint, profile), select()).findings
-    return replace(report, findings=found, profile=profile)
+    found = findings_of(report, profile, checkpoint.manifest.config, checkpoint.built, checkpoint.request)
+    # Code that cures it takes several lines, which `check` has room for: here the commands alone name the checkpoint.
+    named = tuple(with_folder(finding, _own_folder(checkpoint)) for finding in found)
+    return replace(report, findings=named, profile=profile)
 
 
 def findings_of(

@@ -152,11 +152,11 @@ def _run_rules(subject: Subject, selection: Selection) -> _RuleOutcome:
             except NotApplicable as gap:
                 gathered.inapplicable.append(rule.gap(str(gap)))
     seen = without_unseen(gathered.findings, subject.run, subject.built.positions)
-    gathered.findings = [_with_folder(finding, subject.folder) for finding in with_causes(seen, subject.run)]
+    gathered.findings = [with_folder(finding, subject.folder) for finding in with_causes(seen, subject.run)]
     return gathered
 
 
-def _with_folder(finding: Finding, folder: str) -> Finding:
+def with_folder(finding: Finding, folder: str) -> Finding:
     """Names the checkpoint in the commands of the remedy, so that they can be copied."""
     if not folder:
         return finding
