@@ -39,11 +39,11 @@ def hub_of_all(draw: random.Random) -> tuple[Hub, dict[str, int | None]]:
     for at, entry in enumerate(looked_at()):
         if not IS_WHOLE and at % EVERY:
             continue
-        entry |= {} if IS_WHOLE else {"dtypes": ["float32"]}  # a sample has no answers in other number formats
+        plain = entry if IS_WHOLE else entry | {"dtypes": ["float32"]}  # a sample has no answers in other formats
         asked = [(count, options.get("num_labels")) for count, options in counts_of(entry, draw) if count < 10_000]
         for count, number in dict.fromkeys(asked):
             name = f"o/m{at}-{count}-{number}"
-            repos[name], wanted[name] = files_of(checkpoint_of(entry, count, draw)), number
+            repos[name], wanted[name] = files_of(checkpoint_of(plain, count, draw)), number
     return Hub(repos, cors=True, own_cache=True), wanted
 
 
