@@ -8,7 +8,6 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ContextDecorator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.core.facts.counting import few_of
 from headscope.core.facts.report import find_missing
-from headscope.errors import HeadNotLoaded, HeadscopeError, LoadNotJudged
+from headscope.errors import HeadNotLoaded, HeadscopeError, LoadNotJudged, UsageError
 from headscope.shell.options.calls import use_case
 
 if TYPE_CHECKING:
@@ -65,21 +64,26 @@ def strict(model: nn.Module | None = None, *, allow: Iterable[str] = ()) -> Stri
         >>> with headscope.strict():
         ...     pass  # pipeline("text-classification", "my-model")
     """
-    loads = StrictLoads((allow,) if isinstance(allow, str) else tuple(allow))
+    loads = StrictLoads((allow,) if isinstance(allow, str) else tuple(allow or ()))
+    if isinstance(model, str) or not all(isinstance(name, str) for name in loads.allow):
+        raise UsageError("strict takes a model in memory, and allow takes names", "load a checkpoint inside the block")
     if model is not None:
         _judge_in_memory(model, loads.allow)
     return loads
 
 
-class StrictLoads(ContextDecorator):
+class StrictLoads:
     """The context manager that `strict` gives."""
 
     def __init__(self, allow: tuple[str, ...]) -> None:
         self.allow = allow
+        self._blocks: list[_Block] = []
 
     def __call__(self, function: Any) -> Any:
         """Decorates a function, whose body is the block; that of a generator and of `async def` too."""
-        if inspect.iscoroutinefunction(function):
+        if inspect.isasyncgenfunction(function):
+            raise UsageError("strict doesn't judge an async generator", "write `with headscope.strict():` in its body")
+        if any(map(inspect.iscoroutinefunction, (function, type(function).__call__))):
 
             @wraps(function)
             async def run(*args: Any, **kwargs: Any) -> Any:
@@ -95,21 +99,27 @@ class StrictLoads(ContextDecorator):
                     return (yield from function(*args, **kwargs))
 
             return steps
-        return super().__call__(function)
 
-    def _recreate_cm(self) -> StrictLoads:
-        return StrictLoads(self.allow)
+        @wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with StrictLoads(self.allow):
+                return function(*args, **kwargs)
+
+        return call
 
     def __enter__(self) -> StrictLoads:
         """Begins to judge loads."""
-        block = _Block(self)
+        block = _Block(self.allow)
         _PATCHES.add(block)
+        self._blocks.append(block)
         _BLOCKS.set((*_BLOCKS.get(), block))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         """Stops judging, and judges adapters that PEFT has loaded since their base model was."""
-        block = next(one for one in reversed(_BLOCKS.get()) if one.owner is self)
+        # The end may come in another context or thread than the beginning.
+        block = next((one for one in reversed(_BLOCKS.get()) if one in self._blocks), self._blocks[-1])
+        self._blocks.remove(block)
         _BLOCKS.set(tuple(other for other in _BLOCKS.get() if other is not block))
         _PATCHES.remove(block)
         if kind is None:
@@ -130,13 +140,9 @@ _LOST: weakref.WeakKeyDictionary[nn.Module, _Lost] = weakref.WeakKeyDictionary()
 
 @dataclass(eq=False, slots=True)
 class _Block:
-    owner: StrictLoads
+    allow: tuple[str, ...]
     loaded: weakref.WeakSet[nn.Module] = field(default_factory=weakref.WeakSet)
     others: weakref.WeakSet[threading.Thread] = field(default_factory=lambda: weakref.WeakSet(threading.enumerate()))
-
-    @property
-    def allow(self) -> tuple[str, ...]:
-        return self.owner.allow
 
 
 class _Patches:
@@ -177,8 +183,7 @@ class _Patches:
 
     def judge_peft(self) -> None:
         """Judges PEFT's loads too, once somebody has imported it: it costs seconds."""
-        peft = sys.modules.get("peft")
-        kind = getattr(peft, "PeftModel", None)
+        kind = getattr(sys.modules.get("peft"), "PeftModel", None)
         with self._lock:
             if kind is not None and self._open and not any(owner is kind for owner, *_ in self._replaced):
                 self._replace_method(kind, "from_pretrained", _judged_adapter)
@@ -269,8 +274,7 @@ def _noted_config(load: Callable[..., Any]) -> Callable[..., Any]:
     def from_pretrained(cls: type, *args: Any, **kwargs: Any) -> Any:
         found = load(cls, *args, **kwargs)
         if not _FRESH.isdisjoint(kwargs):
-            config = found[0] if isinstance(found, tuple) else found
-            _FRESH_CONFIG.set(weakref.ref(config))
+            _FRESH_CONFIG.set(weakref.ref(found[0] if isinstance(found, tuple) else found))
         return found
 
     return from_pretrained
@@ -362,9 +366,8 @@ def _split_by_path(model: Any, head: list[str], inside: list[str]) -> tuple[list
         if not head:  # otherwise it is an error already
             _warn_unjudged(inside, reason)
         return head, []
-    unread = {*traced.not_live}
+    unread, lost = {*traced.not_live}, [*head, *inside]
     own = {item.name for item in traced.tensors} - unread
-    lost = [*head, *inside]
     # The trace gives a model texts, so that it doesn't say what images or sounds would need.
     if len(getattr(model.config, "sub_configs", ())) > 1 and (beside := [name for name in lost if name in unread]):
         _warn_unjudged(beside, "the model takes several kinds of input")
@@ -379,10 +382,9 @@ def _warn_unjudged(names: list[str], reason: str) -> None:
 def _judge_adapter(model: nn.Module, allow: tuple[str, ...]) -> None:
     """Raises HeadNotLoaded for a base model to whose head the adapter, which is loaded by now, gave nothing."""
     pending = _LOST.pop(model, None)
-    if pending is None:
-        return
-    lost = [name for name in pending.names if not (_is_of_adapter(model, name, ()) or _is_allowed(name, allow))]
-    if lost:
+    names = () if pending is None else pending.names
+    lost = [name for name in names if not (_is_of_adapter(model, name, ()) or _is_allowed(name, allow))]
+    if pending is not None and lost:
         raise _not_loaded(model, pending.reference, lost, {}, "neither the base model nor the adapter gives")
 
 
@@ -419,8 +421,7 @@ def _is_called_from(module: str, but: str = "") -> bool:
 
 def _has_adapter_for_inference(model: Any) -> bool:
     """True if PEFT has loaded an adapter into the model that isn't to be trained."""
-    configs = getattr(model, "peft_config", None) or {}
-    return any(getattr(config, "inference_mode", False) for config in configs.values())
+    return any(getattr(one, "inference_mode", False) for one in (getattr(model, "peft_config", None) or {}).values())
 
 
 def _is_of_adapter(model: nn.Module, name: str, missing: Iterable[str]) -> bool:
@@ -439,8 +440,7 @@ def _is_of_adapter(model: nn.Module, name: str, missing: Iterable[str]) -> bool:
 def _not_loaded(
     model: nn.Module, reference: str, lost: list[str], saved: Mapping[str, Any], says: str = ""
 ) -> HeadNotLoaded:
-    name = type(model).__name__
-    says = says or f"{reference or 'the checkpoint'} doesn't give"
+    name, says = type(model).__name__, says or f"{reference or 'the checkpoint'} doesn't give"
     modules = sorted({one.rpartition(".")[0] or one for one in lost})
     hint = "use the save that holds them" if name in (saved.get("architectures") or ()) else "train the head first"
     return HeadNotLoaded(

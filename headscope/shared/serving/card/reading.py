@@ -142,6 +142,8 @@ def read_scores(path: Path, card: Card, *, is_raw: bool) -> GivenScores:
     labels = document.get("labels", [])
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
         raise _unfit_error(path, "labels that are not a list of texts")
+    if len(set(labels)) < len(labels):
+        raise _unfit_error(path, "a label that is there twice; without labels, scores are in the order of the card")
     items = [Answer(_read_row(path, row), tuple(labels)) for row in rows]
     if labels and any(len(item.scores) != len(labels) for item in items):
         raise _unfit_error(path, f"{len(labels)} labels, and rows of another length")

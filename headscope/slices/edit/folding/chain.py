@@ -53,8 +53,12 @@ def plan_chain(checkpoint: Checkpoint, source: FoldSource, values: Values, funct
     modules = [module for module, _ in planned]
     if not modules or modules[-1].kind != "Dense":
         raise DoesNotFold("the scores are not those of a linear layer")
-    if (count := len(modules[-1].values["weight"])) != len(source.labels):
-        raise DoesNotFold(f"there are {count} scores, and {len(source.labels)} names of classes")
+    count, width = modules[-1].values["weight"].shape
+    if count != len(source.labels) or len({*source.labels}) < count:
+        raise DoesNotFold(f"there are {count} scores, and {len({*source.labels})} different names of classes")
+    size = getattr(config, "hidden_size", None)
+    if source.kind is FoldKind.SETFIT and pipeline is not None and size and width != size * len(pipeline.pooling):
+        raise DoesNotFold(f"the classifier takes {width} features, and the encoder gives {size}")
     parameters = tuple(
         FoldedParameter(f"{at}_{module.kind}.{key}", (name,), is_copied=source.kind is FoldKind.CLASS)
         for at, (module, names) in enumerate(planned, len(begin)) for key, name in names.items() if name

@@ -74,6 +74,7 @@ def fold_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
     target = _find_target(checkpoint, source, wish)
     file = folder / LIBRARY
     settings = parse_object(file.read_bytes(), LIBRARY) if file.is_file() else {}
+    _check_prompts(checkpoint, folder, settings)
     fields = _fields_of_scores(checkpoint, source, settings)
     fold = _describe_fold(checkpoint, source, target, fields, tuple(_prompts_to_add(settings)))
     report = EditReport(
@@ -151,12 +152,25 @@ def _describe_fold(
     )
 
 
+def _check_prompts(checkpoint: Checkpoint, folder: Path, settings: Mapping[str, Any]) -> None:
+    """Raises DoesNotFold for prompts whose tokens the pooling leaves out, which no class can."""
+    prompts, pipeline = settings.get("prompts"), checkpoint.manifest.sentence
+    if not isinstance(prompts, dict) or not any(prompts.values()) or pipeline is None:
+        return
+    for part in pipeline.parts:
+        file = folder / part.folder / "config.json"
+        if part.name != "Pooling" or not file.is_file():
+            continue
+        if parse_object(file.read_bytes(), file.name).get("include_prompt") is False:
+            raise DoesNotFold("Pooling leaves out the tokens of a prompt (include_prompt: false), and no class does")
+
+
 def _prompts_to_add(settings: Mapping[str, Any]) -> Iterator[str]:
     prompts, default = settings.get("prompts"), settings.get("default_prompt_name")
     prompt = prompts.get(default) if isinstance(prompts, dict) and isinstance(default, str) else None
     if prompt:
         quoted = json.dumps(prompt, ensure_ascii=False)
-        yield f"sentence-transformers puts the prompt {quoted} before each text; put it there yourself."
+        yield f"sentence-transformers puts the prompt {quoted} before each text, of a pair before the first; do so."
 
 
 def _sentences_to_do(

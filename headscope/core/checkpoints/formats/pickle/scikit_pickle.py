@@ -60,8 +60,16 @@ def read_linear_classifier(source: ByteSource) -> tuple[Any, Any]:
         )
         for one in arrays
     )
-    if made.state.get("solver") == "liblinear" and len(weight) > 1:
-        raise Unsupported(f"{source.name}: the solver liblinear scales one sigmoid for each class, not a softmax", "")
+    if weight.ndim != 2 or bias.shape != weight.shape[:1]:
+        sizes = f"weights of shape {list(weight.shape)} and intercepts of shape {list(bias.shape)}"
+        raise Unsupported(f"{source.name} holds {sizes}, which don't fit each other", "")
+    # Before scikit-learn 1.7, `multi_class` chose the function; later ones take a softmax of several scores.
+    function = made.state.get("multi_class", "auto")
+    is_scaled = made.state.get("solver") == "liblinear" or function in ("ovr", "warn")
+    if is_scaled and len(weight) > 1:
+        raise Unsupported(f"{source.name}: it scales one sigmoid for each class, which is not a softmax", "")
+    if len(weight) == 1 and function == "multinomial":
+        raise Unsupported(f"{source.name}: its one score is the half of a difference (multi_class='multinomial')", "")
     return weight, bias
 
 
