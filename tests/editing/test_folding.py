@@ -187,7 +187,10 @@ def _write_setfit(folder: Path, head: Any, labels: list[str]) -> Path:
     ("head", "settings", "as_class", "reason"),
     [
         (LogisticRegression(), {}, "auto", "--as chain makes a module of it"),
-        (LogisticRegression(), {"solver": "liblinear"}, "chain", "one sigmoid for each class, not a softmax"),
+        (LogisticRegression(), {"solver": "liblinear"}, "chain", "one sigmoid for each class, which is not a softmax"),
+        (LogisticRegression(), {"multi_class": "ovr"}, "chain", "one sigmoid for each class"),  # scikit-learn < 1.7
+        (LogisticRegression(), {"intercept_": np.zeros(1)}, "chain", "don't fit each other"),
+        (LogisticRegression(), {"coef_": np.zeros((3, 8))}, "chain", "takes 8 features, and the encoder gives 16"),
         (RidgeClassifier(), {}, "chain", "RidgeClassifier, which is not a fitted LogisticRegression"),
         (KNeighborsClassifier(), {}, "chain", "model_head.pkl could not be read"),
         (LogisticRegression(), {"classes_": np.array(["good", "fine", "bad"])}, "chain", "lists bad, fine, good"),
@@ -202,6 +205,20 @@ def test_a_classifier_of_setfit_that_no_module_computes_is_refused(
     joblib.dump(head, source / "model_head.pkl")
     found = headscope.edit(source, as_class=as_class, dry_run=True)
     assert found.verdict is EditVerdict.REFUSED and reason in found.proof.reason
+
+
+def test_one_score_of_a_softmax_of_two_is_not_the_score_of_a_sigmoid(tmp_path: Path) -> None:
+    """As scikit-learn before 1.7 fitted it with multi_class="multinomial"."""
+    head = LogisticRegression().fit(np.random.default_rng(0).normal(size=(30, 16)), np.arange(30) % 2)
+    head.multi_class = "multinomial"
+    found = headscope.edit(_write_setfit(tmp_path / "setfit", head, ["bad", "good"]), as_class="chain", dry_run=True)
+    assert found.verdict is EditVerdict.REFUSED and "the half of a difference" in found.proof.reason
+
+
+def test_a_name_of_two_classes_is_refused(tmp_path: Path) -> None:
+    head = LogisticRegression().fit(np.random.default_rng(0).normal(size=(30, 16)), np.arange(30) % 3)
+    found = headscope.edit(_write_setfit(tmp_path / "setfit", head, ["a", "a", "b"]), as_class="chain", dry_run=True)
+    assert found.verdict is EditVerdict.REFUSED and "2 different names" in found.proof.reason
 
 
 def test_names_that_contradict_each_other_are_not_settled_by_a_fold(tmp_path: Path) -> None:
@@ -400,13 +417,17 @@ def test_prompts_are_left_to_the_caller(tmp_path: Path) -> None:
         default_prompt_name="query",
     )  # fmt: skip
     found = headscope.edit(tmp_path / "chain", as_class="auto", dry_run=True)
-    assert any('"query: "' in sentence for sentence in found.fold.to_do)
+    assert any('"query: " before each text, of a pair before the first' in sentence for sentence in found.fold.to_do)
+    edit_json(tmp_path / "chain" / "1_Pooling" / "config.json", {"include_prompt": False})
+    refused = headscope.edit(tmp_path / "chain", as_class="auto", dry_run=True)
+    assert refused.verdict is EditVerdict.REFUSED and "include_prompt" in refused.proof.reason
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         ({"as_class": "RobertaForSequenceClassification"}, "not a class of the checkpoint's family, qwen3"),
+        ({"as_class": "chain", "temperature": 2.0}, "takes no other change"),
         ({"as_class": "auto", "scores": 2}, "counts the scores of two tokens"),
         ({"as_class": "auto", "tokens": "no,yes,w1", "scores": 1}, "--tokens names no, yes, w1"),
         ({"as_class": "auto", "tokens": "no,yes", "scores": -1}, "not 1 or the number of tokens, 2"),

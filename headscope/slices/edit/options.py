@@ -130,7 +130,7 @@ class FoldEdits(TypedDict, total=False):
     as_class: Annotated[
         str | None,
         _result(
-            "Class to fold the head into, or `auto`.",
+            "Class to fold the head into, `auto`, or `chain` for modules of sentence-transformers.",
             in_python="Of Transformers, with the same arithmetic; `chain` makes modules of sentence-transformers.",
             metavar="CLASS",
             flags="--as",

@@ -60,6 +60,8 @@ def fold_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
     if idle := [name for name, is_given in given.items() if is_given]:
         what = f"a fold makes another checkpoint of a whole one, so --{idle[0]} has no place in it"
         raise UsageError(what, "leave it out, and give -o DIR; merge an adapter first")
+    if wish.as_class == AS_CHAIN and wish.changes_more:
+        raise UsageError("a chain of modules takes no other change", "make the change first, in a copy, and fold that")
     if output is None and not wish.dry_run:
         raise UsageError("the result needs a place", "give -o DIR")
     named = request.reference
