@@ -33,7 +33,7 @@ DIFFERENCE = "yes - no"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FoldSource:
-    """A head, the names of the scores that the fold keeps."""
+    """A head, and the names of the scores that the fold keeps."""
 
     kind: FoldKind
     head: LayeredHead
@@ -50,14 +50,18 @@ def read_source(checkpoint: Checkpoint, scores: int | None) -> FoldSource:
     choice, report = checkpoint.choice, checkpoint.report
     pipeline = checkpoint.manifest.sentence
     if pipeline is not None and pipeline.classifier and checkpoint.request.model_class is None:
-        if pipeline.head is None or pipeline.head.reason or pipeline.head.fault:
-            raise DoesNotFold(getattr(pipeline.head, "fault", "") or f"{pipeline.classifier} could not be read")
-        plain = LayeredHead((), "", None, HiddenSource(), f"{pipeline.head.class_name}(embedding)")
-        return FoldSource(FoldKind.SETFIT, plain, pipeline.head.labels)
+        fitted = pipeline.head
+        if fitted is None or fitted.reason:
+            raise DoesNotFold(f"{pipeline.classifier} could not be read{f': {fitted.reason}' if fitted else ''}")
+        if fitted.fault:
+            raise DoesNotFold(fitted.fault)
+        plain = LayeredHead((), "", None, HiddenSource(), f"{fitted.class_name}(embedding)")
+        return FoldSource(FoldKind.SETFIT, plain, fitted.labels)
     missing = find_missing(report)
     if missing.head or missing.elsewhere:
         name = (*missing.head, *missing.elsewhere)[0]
-        raise Unsupported(f"the checkpoint doesn't give {name}, so its scores are random", "train the head first")
+        hint = "train the head first; of a language model, --tokens NO,YES names the rows that are the scores"
+        raise Unsupported(f"the checkpoint doesn't give {name}, so its scores are random", hint)
     if choice.chain is None and choice.head is None and (unplaced := find_without_place(report)):
         what = f"{describe_unplaced(unplaced)}: no class takes them, and the model that was saved may have"
         raise DoesNotFold(f"the checkpoint holds {what} (`headscope explain HS112`)")
