@@ -36,7 +36,8 @@ def with_findings(checkpoint: Checkpoint) -> Report:
     profile = likely_profile(report)
     found = findings_of(report, profile, checkpoint.manifest.config, checkpoint.built, checkpoint.request)
     # Code that cures it takes several lines, which `check` has room for: here the commands alone name the checkpoint.
-    named = tuple(with_folder(finding, _own_folder(checkpoint)) for finding in found)
+    folder = _own_folder(checkpoint)
+    named = tuple(with_folder(finding, folder) for finding in found)
     return replace(report, findings=named, profile=profile)
 
 

@@ -19,7 +19,6 @@ from headscope.shell.options.checkpoint import (
 from headscope.shell.options.option import Option
 
 _texts = partial(Option, panel="Data")
-_card = partial(Option, panel="A server or an engine")
 
 
 class TextOptions(TextColumnOptions, total=False):
@@ -112,10 +111,7 @@ class GivenScoresOption(TypedDict, total=False):
 
     scores: Annotated[
         AnyPath | None,
-        _card(
-            "Scores for the inputs of the card: JSON or JSON lines, a row for each.",
-            metavar="FILE",
-        ),
+        server_option("Scores for the inputs of the card: JSON or JSON lines, a row for each.", metavar="FILE"),
     ]
 
 
