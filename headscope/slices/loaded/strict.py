@@ -119,8 +119,8 @@ class StrictLoads:
 
     def _judge_steps(self, steps: Generator[Any, Any, Any] | Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
         """Runs a generator or coroutine, as `yield from` does, in a block that its caller is not in between steps."""
-        with StrictLoads(self.allow) as loads:
-            (block,) = loads._blocks
+        with StrictLoads(self.allow):
+            block = _BLOCKS.get()[-1]
             resume, value = steps.send, None
             while True:
                 try:
