@@ -58,6 +58,8 @@ def compare(card, given, precision="float32"):
         return 2, "not a card of version 1"
     given = given if isinstance(given, dict) else {"scores": given}
     kind = "logits" if "logits" in given else "scores"
+    if given.get("labels", card["labels"]) != card["labels"]:
+        return 2, "other labels than the card's, or in another order: put the scores into the order of the card"
     rows = [row if isinstance(row, list) else [row] for row in given[kind]]
     shape = len(card["inputs"]), len(card["labels"])
     if len(rows) != shape[0] or any(len(row) != shape[1] for row in rows):
@@ -79,7 +81,9 @@ def compare(card, given, precision="float32"):
     if all(max(column) - min(column) < 2 * tolerance for column in zip(*expected)):
         return 3, f"{tokenizer}the expected scores hardly differ, so equal ones show nothing"
     if off <= tolerance:
-        return (1 if others else 0), f"{tokenizer}the same {kind} within {precision} (off by {off:.2g})"
+        return int(
+            difference(rows, card[kind]) > tolerance
+        ), f"{tokenizer}the same {kind} within {precision} (off by {off:.2g})"
     found = list(explanations(card, places, given, tolerance))
     cause = found[0] if len(found) == 1 else "several causes fit" if found else "cause not in the card"
     near = [f"; within the rounding of {name}" for name, most in limits.items() if most is not None and off <= most]
@@ -90,7 +94,7 @@ if __name__ == "__main__":
     try:
         files = [json.loads(Path(name).read_text(encoding="utf-8")) for name in sys.argv[1:3]]
         code, sentence = compare(files[0], files[1], *sys.argv[3:4])
-    except (OSError, ValueError, KeyError, IndexError, TypeError, OverflowError) as err:
+    except (OSError, ValueError, KeyError, IndexError, TypeError, OverflowError, RecursionError) as err:
         code, sentence = 2, f"unusable: {type(err).__name__} {err}"
     print(f"{('PASS', 'FAIL', 'UNUSABLE', 'NOT DETERMINED')[code]}: {sentence}")
     sys.exit(code)

@@ -21,9 +21,8 @@ impl Reader<'_> {
     fn many<T>(&mut self, end: u8, item: impl Fn(&mut Self) -> Result<T, String>) -> Result<Vec<T>, String> {
         let mut found = vec![];
         self.at += 1;
-        while self.peek()? != end { found.push(item(self)?); self.at += (self.peek()? == b',') as usize }
-        self.at += 1;
-        Ok(found)
+        while self.peek()? != end { if !found.is_empty() { if self.text[self.at] != b',' { return Err("not JSON: a comma is missing".into()) } self.at += 1 } found.push(item(self)?) }
+        Ok({ self.at += 1; found })
     }
     fn text(&mut self) -> Result<String, String> {
         let start = self.peek().map(|_| { self.at += 1; self.at })?;
@@ -62,7 +61,8 @@ fn explain(name: String, logits: &Rows, given: &Rows, tolerance: f64) -> Vec<Str
 }
 fn compare(card: &Json, file: &Json, precision: &str) -> Result<(i32, String), String> {
     if card.at("format")?.text() != "headscope-card" || card.at("version")?.number()? != 1.0 { return Ok((2, "not a card of version 1".into())) }
-    let kind = if file.at("logits").is_ok() { "logits" } else { "scores" };
+    let (kind, names) = (if file.at("logits").is_ok() { "logits" } else { "scores" }, |json: &Json| -> Result<Vec<String>, String> { Ok(json.at("labels")?.list()?.iter().map(Json::text).collect()) });
+    if file.at("labels").is_ok() && names(file)? != names(card)? { return Ok((2, "other labels than the card's, or in another order: put the scores into the order of the card".into())) }
     let (inputs, width, rows) = (card.at("inputs")?.list()?, card.at("labels")?.list()?.len(), file.at(kind).unwrap_or(file).rows()?);
     if rows.len() != inputs.len() || rows.iter().any(|row| row.len() != width) { return Ok((2, format!("{} rows of {width} numbers were expected", inputs.len()))) }
     let limits: Vec<(String, f64)> = card.at("tolerances")?.list()?.iter().filter_map(|item| Some((item.at("precision").ok()?.text(), item.at(kind).ok()?.number().ok()?))).collect();
@@ -76,13 +76,13 @@ fn compare(card: &Json, file: &Json, precision: &str) -> Result<(i32, String), S
         (if is_own { &mut places } else { &mut others }).push(at);
     }
     let tokenizer = if others.is_empty() { String::new() } else { format!("the tokenizer differs on inputs {others:?}; ") };
-    let only = |rows: Rows| -> Rows { places.iter().map(|at| rows[*at].clone()).collect() };
+    let (all, only) = (rows.clone(), |rows: Rows| -> Rows { places.iter().map(|at| rows[*at].clone()).collect() });
     let (given, expected, plain): (Rows, Rows, Vec<usize>) = (only(rows), only(card.at(kind)?.rows()?), (0..width).collect());
     let span = |to: usize| expected.iter().flat_map(|row| expected.iter().map(move |other| row[to] - other[to])).fold(0.0, f64::max);
     let off = off_by(&expected, &plain, &given);
     if places.is_empty() { return Ok((1, format!("{tokenizer}the head was not compared"))) }
     if plain.iter().all(|to| span(*to) < 2.0 * limit) { return Ok((3, format!("{tokenizer}the expected scores hardly differ, so equal ones show nothing"))) }
-    if off <= *limit { return Ok((!others.is_empty() as i32, format!("{tokenizer}the same {kind} within {precision} (off by {off:.2e})"))) }
+    if off <= *limit { return Ok(((off_by(&card.at(kind)?.rows()?, &plain, &all) > *limit) as i32, format!("{tokenizer}the same {kind} within {precision} (off by {off:.2e})"))) }
     let mut found = explain("as it is".into(), &only(card.at("logits")?.rows()?), &given, *limit);
     for item in card.at("alternatives")?.list()? { found.extend(explain(item.at("name")?.text(), &only(item.at("logits")?.rows()?), &given, *limit)) }
     let cause = match found.len() { 1 => &found[0], 0 => "cause not in the card", _ => "several causes fit" };
@@ -90,7 +90,7 @@ fn compare(card: &Json, file: &Json, precision: &str) -> Result<(i32, String), S
     Ok((1, format!("{tokenizer}other {kind}, off by {off:.2e}: {cause}{near}")))
 }
 fn run(names: &[String]) -> Result<(i32, String), String> {
-    let read = |at: usize| Reader { text: &fs::read(names.get(at).ok_or("two files are needed")?).map_err(|err| err.to_string())?, at: 0 }.value();
+    let read = |at: usize| { let data = fs::read(names.get(at).ok_or("two files are needed")?).map_err(|err| err.to_string())?; let mut own = Reader { text: &data, at: 0 }; let found = own.value()?; if own.peek().is_ok() { Err("not JSON: more follows".to_string()) } else { Ok(found) } };
     compare(&read(1)?, &read(2)?, names.get(3).map_or("float32", String::as_str))
 }
 fn main() {

@@ -9,7 +9,7 @@ type Card = {
   format: string; version: number; labels: string[]; inputs: Input[]; logits: Row[]; scores: Row[] | null;
   tolerances: { precision: string; logits: number | null; scores: number | null }[]; alternatives: Head[];
 };
-type Given = { logits?: (Row | number)[]; scores?: (Row | number)[]; input_ids?: Row[] };
+type Given = { logits?: (Row | number)[]; scores?: (Row | number)[]; input_ids?: Row[]; labels?: string[] };
 
 function softmax(row: Row): Row {
   const powers = row.map((value) => Math.exp(value - Math.max(...row)));
@@ -56,6 +56,8 @@ export function compare(card: Card, file: Given | (Row | number)[], precision = 
   if (card.format !== "headscope-card" || card.version !== 1) return [2, "not a card of version 1"];
   const answer: Given = Array.isArray(file) ? { scores: file } : file;
   const kind = answer.logits !== undefined ? "logits" : "scores";
+  if (answer.labels && JSON.stringify(answer.labels) !== JSON.stringify(card.labels))
+    return [2, "other labels than the card's, or in another order: put the scores into the order of the card"];
   const rows = answer[kind]!.map((row) => (Array.isArray(row) ? row : [row]));
   const count = card.inputs.length, width = card.labels.length;
   if (rows.length !== count || rows.some((row) => row.length !== width))
@@ -74,7 +76,7 @@ export function compare(card: Card, file: Given | (Row | number)[], precision = 
   if (columns.every((column) => Math.max(...column) - Math.min(...column) < 2 * limit))
     return [3, `${tokenizer}the expected scores hardly differ, so equal ones show nothing`];
   if (off <= limit)
-    return [others.length ? 1 : 0, `${tokenizer}the same ${kind} within ${precision} (off by ${short(off)})`];
+    return [difference(rows, all) > limit ? 1 : 0, `${tokenizer}the same ${kind} within ${precision} (off by ${short(off)})`];
   const found = explanations(card, places, given, limit);
   const cause = found.length === 1 ? found[0] : found.length ? "several causes fit" : "cause not in the card";
   const near = card.tolerances.find((item) => item[kind] !== null && off <= item[kind]);

@@ -324,8 +324,8 @@ def test_a_language_model_without_tokens_gets_the_option(tmp_path: Path) -> None
     [
         ({"as_class": "Chain"}, "--as Chain", "--as chain"),
         ({"as_class": "AUTO"}, "--as AUTO", "--as auto"),
-        ({"as_class": "chain", "labels": "a,b"}, "no other change", "first"),
-        ({"as_class": "chain", "temperature": 2.0}, "no other change", "first"),
+        ({"as_class": "chain", "labels": "a,b"}, "takes no other change", "first"),
+        ({"as_class": "chain", "temperature": 2.0}, "takes no other change", "first"),
     ],
 )
 def test_what_can_not_follow_is_refused_before_any_work(options: dict[str, Any], said: str, hint: str) -> None:
@@ -537,6 +537,7 @@ def test_prompts_are_left_to_the_caller(tmp_path: Path) -> None:
     ("options", "said"),
     [
         ({"as_class": "RobertaForSequenceClassification"}, "not a class of the checkpoint's family, qwen3"),
+        ({"as_class": "chain", "temperature": 2.0}, "takes no other change"),
         ({"as_class": "auto", "scores": 2}, "counts the scores of two tokens"),
         ({"as_class": "auto", "tokens": "no,yes,w1", "scores": 1}, "--tokens names no, yes, w1"),
         ({"as_class": "auto", "tokens": "no,yes", "scores": -1}, "not 1 or the number of tokens, 2"),

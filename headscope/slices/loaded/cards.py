@@ -12,6 +12,7 @@ from headscope.core.facts.counting import counted
 from headscope.core.facts.environment import tool_version
 from headscope.core.outputs import check_output, write_over
 from headscope.core.source.request import Progress, is_in_memory
+from headscope.core.upstream.python import write_hint
 from headscope.errors import HeadscopeError, UsageError
 from headscope.shared.serving.answers import Answers
 from headscope.shared.serving.asking.address import ServerAddress, one_line
@@ -20,6 +21,7 @@ from headscope.shared.serving.asking.discovery import find_protocol
 from headscope.shared.serving.asking.protocols import ServerProtocol
 from headscope.shared.serving.card.facts import Card
 from headscope.shared.serving.card.reading import (
+    LARGEST_CARD,
     GivenScores,
     inputs_with_other_ids,
     read_card,
@@ -37,6 +39,7 @@ from headscope.slices.loaded.options import CardOptions, ComparedOptions, Server
 from headscope.slices.loaded.server_verification import VerifiedServer, read_texts, server_address
 
 _BATCH = 16
+_FEWER = "give fewer inputs with --text or --data"
 
 
 @use_case
@@ -81,7 +84,13 @@ def write_card(
     check_comparable(checkpoint)
     tell(f"scoring the inputs of the card with {checkpoint.report.model.class_name}")
     card = make_card(checkpoint, own_activation(checkpoint.report, checkpoint.manifest), texts, _BATCH)
-    write_over(path, card_text(card))
+    text = card_text(card)
+    if len(text) > LARGEST_CARD:
+        raise UsageError(f"the card would have {len(text):,} bytes, and none above {LARGEST_CARD:,} is read", _FEWER)
+    try:
+        write_over(path, text)
+    except OSError as err:
+        raise UsageError(f"the card {path} could not be written: {err.strerror}", write_hint(err)) from err
     return card
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _BLOCKS: ContextVar[tuple[_Block, ...]] = ContextVar("strict blocks around the running code", default=())
 _BASE_INFO: ContextVar[list[Any] | None] = ContextVar("loading infos of the running load", default=None)
-_FRESH_CONFIG: ContextVar[weakref.ref[Any] | None] = ContextVar("last config with a given class count", default=None)
+_FRESH_CONFIGS: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()  # by id, as they have no hash
 _FRESH = {"num_labels", "id2label", "label2id"}
 _OF_PLACE = {"subfolder", "revision", "cache_dir", "token", "_commit_hash"}
 _PEFT_LOADS = "peft.auto"
@@ -274,7 +274,8 @@ def _noted_config(load: Callable[..., Any]) -> Callable[..., Any]:
     def from_pretrained(cls: type, *args: Any, **kwargs: Any) -> Any:
         found = load(cls, *args, **kwargs)
         if not _FRESH.isdisjoint(kwargs):
-            _FRESH_CONFIG.set(weakref.ref(found[0] if isinstance(found, tuple) else found))
+            config = found[0] if isinstance(found, tuple) else found
+            _FRESH_CONFIGS[id(config)] = config
         return found
 
     return from_pretrained
@@ -282,8 +283,7 @@ def _noted_config(load: Callable[..., Any]) -> Callable[..., Any]:
 
 def _says_fresh(given: Mapping[str, Any]) -> bool:
     """True if a load was given a number of classes or their names, or a configuration that was loaded with them."""
-    config, noted = given.get("config"), _FRESH_CONFIG.get()
-    return not _FRESH.isdisjoint(given) or (config is not None and noted is not None and noted() is config)
+    return not _FRESH.isdisjoint(given) or _FRESH_CONFIGS.get(id(given.get("config"))) is not None
 
 
 def _judge_load(

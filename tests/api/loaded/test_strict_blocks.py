@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from transformers import AutoModelForSequenceClassification as Auto
+from transformers import AutoConfig, AutoModelForSequenceClassification as Auto
 
 import headscope
 from headscope.errors import HeadNotLoaded, UsageError
@@ -44,3 +44,12 @@ def test_what_is_no_name_and_no_model_is_refused(saved: Path) -> None:
             headscope.strict(allow=wrong)  # type: ignore[arg-type]
     with pytest.raises(UsageError):
         headscope.strict(str(saved / "lost"))  # type: ignore[arg-type]
+
+
+def test_each_configuration_that_was_given_a_number_of_classes_allows_a_new_head(saved: Path) -> None:
+    with headscope.strict():
+        teacher, student = (AutoConfig.from_pretrained(saved / "base", num_labels=count) for count in (3, 2))
+        for config in (teacher, student):
+            Auto.from_pretrained(saved / "base", config=config)
+        with pytest.raises(HeadNotLoaded):
+            Auto.from_pretrained(saved / "base", config=AutoConfig.from_pretrained(saved / "base"))

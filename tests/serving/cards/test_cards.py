@@ -127,6 +127,9 @@ DAMAGED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "other scores": (lambda card: card["scores"].reverse(), "not the softmax of the logits"),
     "an unknown activation": (lambda card: card.update(activation="relu"), "unknown"),
     "one name twice": (lambda card: card["alternatives"][1].update(name="as it is"), "one name"),
+    "a larger tolerance": (lambda card: card["tolerances"][0].update(logits=1.0), "doesn't follow from its runs"),
+    "another run": (lambda card: card["runs"][0]["logits"][2].__setitem__(0, 9.0), "doesn't follow from its runs"),
+    "a tolerance twice": (lambda card: card["tolerances"].append(card["tolerances"][0]), "of one precision"),
     "a field more": (lambda card: card.update(extra=1), "does not fit"),
     "a field less": (lambda card: card.pop("runs"), "does not fit"),
 }
@@ -151,6 +154,7 @@ def test_a_damaged_card_is_refused(damage: str, card: Path, tmp_path: Path, caps
         ("[[1, 2, 3]]", "1 rows, and the card has 32 inputs"), (json.dumps([["a"]] * 32), "a number"),
         (json.dumps([[1e999, 1, 1]] * 32), "finite"), ('[{"scores": [1]}, {"logits": [1]}]', "different fields"),
         (json.dumps({"scores": [[1, 2, 3]] * 32, "labels": ["a"]}), "1 labels"),
+        (json.dumps({"scores": [[1, 2, 3]] * 32, "labels": ["a", "b", "a"]}), "there twice"),
         (json.dumps({"scores": [[1, 2, 3]] * 32, "input_ids": [[1.5]] * 32}), "lists of integers"),
     ],
 )  # fmt: skip
@@ -290,3 +294,8 @@ def test_what_gives_no_scores_has_no_card(tmp_path: Path) -> None:
         headscope.verify_card(tmp_path / "card.json", scores=tmp_path / "scores.json")
     with pytest.raises(UsageError):
         headscope.write_card(torch.nn.Linear(1, 1), tmp_path / "card.json")  # type: ignore[arg-type]
+
+
+def test_a_card_that_can_not_be_written_is_a_sentence(checkpoint: str) -> None:
+    with pytest.raises(UsageError, match=r"could not be written|no folder"):
+        headscope.write_card(checkpoint, "/proc/card.json")

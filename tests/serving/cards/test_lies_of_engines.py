@@ -154,8 +154,12 @@ def test_a_reader_tells_every_lie(
     assert read(card, scores, "bfloat16")[0] == PASS
     scores.write_text(json.dumps(answers["not a number"]))
     assert read(card, scores, "float32")[0] in (FAIL, UNUSABLE)
-    scores.write_text("[[1, 2")
-    assert read(card, scores, "float32")[0] == UNUSABLE
+    rows = json.dumps(answers["scores"])
+    labels = json.loads(card.read_text())["labels"]
+    others = json.dumps({"scores": answers["scores"], "labels": labels[1:] + labels[:1]})
+    for text in ("[[1, 2", others, f"{rows}]] more", rows.replace(",", " ")):
+        scores.write_text(text)
+        assert read(card, scores, "float32")[0] == UNUSABLE, text[:40]
     assert read(scores.with_name("missing.json"), scores, "float32")[0] == UNUSABLE
     newer = tmp_path / "newer.json"
     newer.write_text(json.dumps({**json.loads(card.read_text()), "version": 2}))

@@ -17,13 +17,15 @@ from headscope.core.facts.plain import restore
 from headscope.errors import Malformed, NotFound, UsageError
 from headscope.shared.serving.answers import Answer, Answers, TextOrPair
 from headscope.shared.serving.card.facts import CARD_FORMAT, CARD_VERSION, IN_SINGLE, Card, CardInput, CardRows
-from headscope.shared.serving.comparing import ReferenceScores, VariantScores
+from headscope.shared.serving.comparing import ReferenceScores, VariantScores, measured_tolerances
 from headscope.shared.serving.explaining import SCORE_FUNCTIONS, SINGLE_PRECISION, Scores
 from headscope.shared.serving.served_facts import FROM_FILE
 
 LARGEST_CARD = 50_000_000
 _ROUNDED_TEXT = 1e-5
 """How far scores in a card may be from those of its logits: both are written with the digits of float32."""
+_ROUNDED_TOLERANCE = 0.05
+"""How far a tolerance may be off, in parts of itself: it was measured before the runs were written in decimals."""
 _WRITE_AGAIN = "write the card again with `headscope verify MODEL --write-card FILE`"
 
 
@@ -75,6 +77,23 @@ def _damage_of(card: Card) -> Iterator[str]:
         difference = np.abs(score(_array_of(card.logits)) - _array_of(card.scores)).max()
         if difference > _ROUNDED_TEXT * max(1.0, float(np.abs(_array_of(card.scores)).max())):
             yield f"the scores are not the {card.activation} of the logits"
+    yield from _false_tolerances(card)
+
+
+def _false_tolerances(card: Card) -> Iterator[str]:
+    """Yields the tolerances that don't follow from the runs: one of the two was changed."""
+    reference = reference_of(card, range(len(card.inputs)))
+    logits, scores = (measured_tolerances(reference, is_raw=is_raw) for is_raw in (True, False))
+    if len({item.precision for item in card.tolerances}) < len(card.tolerances):
+        yield "two tolerances are of one precision"
+    for item in card.tolerances:
+        for stated, measured in ((item.logits, logits.get(item.precision)), (item.scores, scores.get(item.precision))):
+            if stated is None or measured is None:
+                is_own = stated is measured
+            else:
+                is_own = abs(stated - measured) <= _ROUNDED_TOLERANCE * measured
+            if not is_own:
+                yield f"the tolerance in {item.precision} doesn't follow from its runs"
 
 
 def _array_of(rows: CardRows) -> Scores:

@@ -113,8 +113,7 @@ def _check_wish(wish: EditWish, output: Path | None) -> None:
     if meant and wish.as_class not in meant:
         raise UsageError(f"--as {wish.as_class} is not the name of a class", f"did you mean --as {meant[0]}?")
     if wish.as_class == AS_CHAIN and wish.changes_more:
-        what = "edit changes neither the classes nor the scores of a chain, so --as chain has no other change beside it"
-        raise UsageError(what, "change a class of Transformers first, and fold the result")
+        raise UsageError("a chain of modules takes no other change", "make the change first, in a copy, and fold that")
     if output is None and not wish.dry_run:
         raise UsageError("the result needs a place", "give -o DIR")
 
