@@ -7,22 +7,21 @@ import sys
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from functools import wraps
+from types import coroutine
 from typing import TYPE_CHECKING, Any
 
 from headscope.core.facts.counting import few_of
-from headscope.core.facts.report import find_missing
-from headscope.errors import HeadNotLoaded, HeadscopeError, LoadNotJudged, UsageError
+from headscope.errors import HeadscopeError, LoadNotJudged, UsageError
 from headscope.shell.options.calls import use_case
+from headscope.shell.values import read_names
+from headscope.slices.loaded.unfilled import is_allowed, is_of_adapter, judge_in_memory, not_loaded, refuse_other_things
 
 if TYPE_CHECKING:
     from torch import nn
-
-    from headscope.core.facts import Report
 
 _BLOCKS: ContextVar[tuple[_Block, ...]] = ContextVar("strict blocks around the running code", default=())
 _BASE_INFO: ContextVar[list[Any] | None] = ContextVar("loading infos of the running load", default=None)
@@ -64,11 +63,10 @@ def strict(model: nn.Module | None = None, *, allow: Iterable[str] = ()) -> Stri
         >>> with headscope.strict():
         ...     pass  # pipeline("text-classification", "my-model")
     """
-    loads = StrictLoads((allow,) if isinstance(allow, str) else tuple(allow or ()))
-    if isinstance(model, str) or not all(isinstance(name, str) for name in loads.allow):
-        raise UsageError("strict takes a model in memory, and allow takes names", "load a checkpoint inside the block")
+    loads = StrictLoads(() if allow is None else read_names(allow, "allow"))
     if model is not None:
-        _judge_in_memory(model, loads.allow)
+        refuse_other_things(model)
+        judge_in_memory(model, loads.allow)
     return loads
 
 
@@ -80,32 +78,62 @@ class StrictLoads:
         self._blocks: list[_Block] = []
 
     def __call__(self, function: Any) -> Any:
-        """Decorates a function, whose body is the block; that of a generator and of `async def` too."""
-        if inspect.isasyncgenfunction(function):
+        """Decorates a function, whose body is the block, even if it is `async` or a generator.
+
+        A generator's block doesn't include what its caller loads while it waits at a `yield`.
+        """
+        called = type(function).__call__  # of an object that is called as a function
+        if any(map(inspect.isasyncgenfunction, (function, called))):
             raise UsageError("strict doesn't judge an async generator", "write `with headscope.strict():` in its body")
-        if any(map(inspect.iscoroutinefunction, (function, type(function).__call__))):
+
+        @wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with StrictLoads(self.allow):
+                found = function(*args, **kwargs)
+            if inspect.isasyncgen(found):
+                text = "headscope.strict can't judge the async generator that a decorated function returned"
+                warnings.warn(text, LoadNotJudged, stacklevel=2)
+            if inspect.iscoroutine(found):
+                return self._await_judged(found)
+            return self._judge_steps(found) if inspect.isgenerator(found) else found
+
+        # Frameworks look at the kind of a function: each has to stay what it was.
+        if any(map(inspect.iscoroutinefunction, (function, called))):
 
             @wraps(function)
             async def run(*args: Any, **kwargs: Any) -> Any:
-                with StrictLoads(self.allow):
-                    return await function(*args, **kwargs)
+                return await call(*args, **kwargs)
 
             return run
         if inspect.isgeneratorfunction(function):
 
             @wraps(function)
             def steps(*args: Any, **kwargs: Any) -> Any:
-                with StrictLoads(self.allow):
-                    return (yield from function(*args, **kwargs))
+                return (yield from call(*args, **kwargs))
 
             return steps
-
-        @wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            with StrictLoads(self.allow):
-                return function(*args, **kwargs)
-
         return call
+
+    async def _await_judged(self, steps: Coroutine[Any, Any, Any]) -> Any:
+        return await coroutine(self._judge_steps)(steps)
+
+    def _judge_steps(self, steps: Generator[Any, Any, Any] | Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
+        """Runs a generator or coroutine, as `yield from` does, in a block that its caller is not in between steps."""
+        with StrictLoads(self.allow) as loads:
+            (block,) = loads._blocks
+            resume, value = steps.send, None
+            while True:
+                try:
+                    found = resume(value)
+                except StopIteration as end:
+                    return end.value
+                _BLOCKS.set(_blocks_without(block))
+                try:
+                    resume, value = steps.send, (yield found)
+                except BaseException as err:  # GeneratorExit, too: it closes `steps`
+                    resume, value = steps.throw, err
+                finally:
+                    _BLOCKS.set((*_BLOCKS.get(), block))
 
     def __enter__(self) -> StrictLoads:
         """Begins to judge loads."""
@@ -120,7 +148,7 @@ class StrictLoads:
         # The end may come in another context or thread than the beginning.
         block = next((one for one in reversed(_BLOCKS.get()) if one in self._blocks), self._blocks[-1])
         self._blocks.remove(block)
-        _BLOCKS.set(tuple(other for other in _BLOCKS.get() if other is not block))
+        _BLOCKS.set(_blocks_without(block))
         _PATCHES.remove(block)
         if kind is None:
             for model in filter(_has_adapter_for_inference, block.loaded):
@@ -143,6 +171,10 @@ class _Block:
     allow: tuple[str, ...]
     loaded: weakref.WeakSet[nn.Module] = field(default_factory=weakref.WeakSet)
     others: weakref.WeakSet[threading.Thread] = field(default_factory=lambda: weakref.WeakSet(threading.enumerate()))
+
+
+def _blocks_without(block: _Block) -> tuple[_Block, ...]:
+    return tuple(other for other in _BLOCKS.get() if other is not block)
 
 
 class _Patches:
@@ -297,7 +329,7 @@ def _judge_load(
     base_info, adapter_info = infos[0], infos[-1]
     reshaped = {item if isinstance(item, str) else item[0] for item in base_info["mismatched_keys"]}
     missing = {*base_info["missing_keys"], *reshaped}
-    lost = sorted(name for name in missing if not _is_allowed(name, block.allow))
+    lost = sorted(name for name in missing if not is_allowed(name, block.allow))
     if not lost:
         return
     place = "" if reference is None else str(reference)
@@ -305,7 +337,7 @@ def _judge_load(
     prefix = "" if getattr(model, "base_model", model) is model else f"{model.base_model_prefix}."
     if not prefix and _is_base_class(model):
         if len(lost) >= len(model.state_dict()):
-            raise _not_loaded(model, place, lost, saved)
+            raise not_loaded(model, place, lost, saved)
         return
     inside = [name for name in lost if name.startswith(prefix)]
     head = [name for name in lost if name not in inside]
@@ -320,14 +352,14 @@ def _judge_load(
         _LOST[model] = _Lost(place, tuple(head))
         block.loaded.add(model)
         head = []
-    unfilled = [name for name in (*head, *inside) if not _is_of_adapter(model, name, adapter_info["missing_keys"])]
+    unfilled = [name for name in (*head, *inside) if not is_of_adapter(model, name, adapter_info["missing_keys"])]
     if not unfilled:
         return
     if sys.modules.get(_PEFT_LOADS) and _is_called_from(_PEFT_LOADS):
         _PATCHES.judge_peft()
         _LOST[model] = _Lost(place, tuple(unfilled))
         return
-    raise _not_loaded(model, place, unfilled, saved)
+    raise not_loaded(model, place, unfilled, saved)
 
 
 def _saved_config(reference: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -383,29 +415,9 @@ def _judge_adapter(model: nn.Module, allow: tuple[str, ...]) -> None:
     """Raises HeadNotLoaded for a base model to whose head the adapter, which is loaded by now, gave nothing."""
     pending = _LOST.pop(model, None)
     names = () if pending is None else pending.names
-    lost = [name for name in names if not (_is_of_adapter(model, name, ()) or _is_allowed(name, allow))]
+    lost = [name for name in names if not (is_of_adapter(model, name, ()) or is_allowed(name, allow))]
     if pending is not None and lost:
-        raise _not_loaded(model, pending.reference, lost, {}, "neither the base model nor the adapter gives")
-
-
-def _judge_in_memory(model: nn.Module, allow: tuple[str, ...]) -> None:
-    from headscope.slices.inspect.run import inspect
-
-    report: Report = inspect(model)
-    missing = find_missing(report)
-    lost = [name for name in (*missing.head, *missing.elsewhere) if not _is_allowed(name, allow)]
-    by_adapter = [name for name in lost if ".modules_to_save." in name]
-    if lost != by_adapter:
-        raise _not_loaded(model, report.checkpoint.reference, lost, {})
-    gaps = [gap.reason for gap in report.not_determined if gap.topic in ("checkpoint", "head path")]
-    gaps += ["an adapter may have given the head, which nothing in memory tells"] if by_adapter else []
-    gaps += [] if report.is_compared else ["no checkpoint is known for it"]
-    if gaps:
-        warnings.warn(f"headscope.strict can't judge the model: {gaps[0]}", LoadNotJudged, stacklevel=3)
-
-
-def _is_allowed(name: str, allow: tuple[str, ...]) -> bool:
-    return any(name == one or name.startswith(f"{one}.") or fnmatchcase(name, one) for one in allow)
+        raise not_loaded(model, pending.reference, lost, {}, "neither the base model nor the adapter gives")
 
 
 def _is_called_from(module: str, but: str = "") -> bool:
@@ -422,29 +434,3 @@ def _is_called_from(module: str, but: str = "") -> bool:
 def _has_adapter_for_inference(model: Any) -> bool:
     """True if PEFT has loaded an adapter into the model that isn't to be trained."""
     return any(getattr(one, "inference_mode", False) for one in (getattr(model, "peft_config", None) or {}).values())
-
-
-def _is_of_adapter(model: nn.Module, name: str, missing: Iterable[str]) -> bool:
-    """True if the adapter's own copy is in the place of the parameter (`modules_to_save`), and isn't itself missing."""
-    module: Any = model
-    path: list[str] = []
-    for part in name.split(".")[:-1]:
-        path.append(part)
-        module = getattr(module, part, None)
-        if module is None or hasattr(module, "modules_to_save"):
-            break
-    copies = f"{'.'.join(path)}.modules_to_save."
-    return hasattr(module, "modules_to_save") and not any(key.startswith(copies) for key in missing)
-
-
-def _not_loaded(
-    model: nn.Module, reference: str, lost: list[str], saved: Mapping[str, Any], says: str = ""
-) -> HeadNotLoaded:
-    name, says = type(model).__name__, says or f"{reference or 'the checkpoint'} doesn't give"
-    modules = sorted({one.rpartition(".")[0] or one for one in lost})
-    hint = "use the save that holds them" if name in (saved.get("architectures") or ()) else "train the head first"
-    return HeadNotLoaded(
-        f"{says} {few_of(lost)} of {name}: random at every load",
-        f"{hint}; if they are meant to be new: headscope.strict(allow={modules[:4]!r}); `headscope explain HS102`",
-        parameters=tuple(lost),
-    )

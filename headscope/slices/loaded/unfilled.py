@@ -1,0 +1,83 @@
+"""Parameters that a load left without weights: which may be so, and the error that names the others."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from inspect import isclass, isroutine
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from headscope.core.facts.counting import few_of
+from headscope.core.facts.report import find_missing
+from headscope.core.source.request import is_in_memory
+from headscope.errors import HeadNotLoaded, LoadNotJudged, UsageError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from headscope.core.facts import Report
+
+
+def refuse_other_things(model: Any) -> None:
+    """Raises UsageError for what is not a model in memory, with a hint on what was probably meant."""
+    if is_in_memory(model):
+        return
+    hint = "give a model in memory; for the loads of a block, write `with headscope.strict():`"
+    if isinstance(model, str | PathLike):
+        hint = "load the checkpoint in `with headscope.strict():`, or examine it with headscope.check(...)"
+    elif isroutine(model) or isclass(model):
+        hint = "to decorate, write @headscope.strict(), with parentheses"
+    elif is_in_memory(getattr(model, "model", None)):
+        hint = "give the model in it: its attribute `model`"
+    raise UsageError(f"strict judges a model in memory, not {type(model).__name__}", hint)
+
+
+def judge_in_memory(model: nn.Module, allow: tuple[str, ...]) -> None:
+    """Raises HeadNotLoaded for a model that lacks weights of its checkpoint; warns if that can't be determined."""
+    from headscope.slices.inspect.run import inspect
+
+    report: Report = inspect(model)
+    missing = find_missing(report)
+    lost = [name for name in (*missing.head, *missing.elsewhere) if not is_allowed(name, allow)]
+    by_adapter = [name for name in lost if ".modules_to_save." in name]
+    if lost != by_adapter:
+        raise not_loaded(model, report.checkpoint.reference, lost, {})
+    gaps = [gap.reason for gap in report.not_determined if gap.topic in ("checkpoint", "head path")]
+    gaps += ["an adapter may have given the head, which nothing in memory tells"] if by_adapter else []
+    gaps += [] if report.is_compared else ["no checkpoint is known for it"]
+    if gaps:
+        warnings.warn(f"headscope.strict can't judge the model: {gaps[0]}", LoadNotJudged, stacklevel=4)
+
+
+def is_allowed(name: str, allow: tuple[str, ...]) -> bool:
+    """True if a name stands for the parameter, for a module that holds it, or for both with `*`."""
+    return any(name == one or name.startswith(f"{one}.") or fnmatchcase(name, one) for one in allow)
+
+
+def is_of_adapter(model: nn.Module, name: str, missing: Iterable[str]) -> bool:
+    """True if the adapter's own copy is in the place of the parameter (`modules_to_save`), and isn't itself missing."""
+    module: Any = model
+    path: list[str] = []
+    for part in name.split(".")[:-1]:
+        path.append(part)
+        module = getattr(module, part, None)
+        if module is None or hasattr(module, "modules_to_save"):
+            break
+    copies = f"{'.'.join(path)}.modules_to_save."
+    return hasattr(module, "modules_to_save") and not any(key.startswith(copies) for key in missing)
+
+
+def not_loaded(
+    model: nn.Module, reference: str, lost: list[str], saved: Mapping[str, Any], says: str = ""
+) -> HeadNotLoaded:
+    """Builds the error for lost parameters, whose hint depends on whether the checkpoint was saved from this class."""
+    name, says = type(model).__name__, says or f"{reference or 'the checkpoint'} doesn't give"
+    modules = sorted({one.rpartition(".")[0] or one for one in lost})
+    hint = "use the save that holds them" if name in (saved.get("architectures") or ()) else "train the head first"
+    return HeadNotLoaded(
+        f"{says} {few_of(lost)} of {name}: random at every load",
+        f"{hint}; if they are meant to be new: headscope.strict(allow={modules[:4]!r}); `headscope explain HS102`",
+        parameters=tuple(lost),
+    )
