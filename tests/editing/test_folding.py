@@ -14,12 +14,12 @@ import pytest
 import safetensors.torch
 import torch
 import transformers
-from sklearn.linear_model import LogisticRegression, RidgeClassifier
+from sklearn.linear_model import LogisticRegression, LogisticRegressionCV, RidgeClassifier
 from sklearn.neighbors import KNeighborsClassifier
 
 import headscope
 from headscope.copies.facts import EditVerdict
-from headscope.errors import Unsupported, UsageError
+from headscope.errors import Malformed, Unsupported, UsageError
 from headscope.slices.edit.folding import fold, proof, target
 from tests import fold_table
 from tests.edits import edit_json, edit_tensors
@@ -183,42 +183,155 @@ def _write_setfit(folder: Path, head: Any, labels: list[str]) -> Path:
     return folder
 
 
+def _fit_setfit(folder: Path, head: Any, classes: Sequence[Any], **settings: Any) -> Path:
+    """A SetFit model whose classifier is fitted to `classes`; then its attributes get other values."""
+    drawn = np.random.default_rng(0).normal(size=(30, 16))
+    head.fit(drawn, np.array(classes)[np.arange(30) % len(classes)])
+    vars(head).update(settings)
+    return _write_setfit(folder, head, ["bad", "fine", "good"][: len(classes)])
+
+
 @pytest.mark.parametrize(
     ("head", "settings", "as_class", "reason"),
     [
         (LogisticRegression(), {}, "auto", "--as chain makes a module of it"),
-        (LogisticRegression(), {"solver": "liblinear"}, "chain", "one sigmoid for each class, which is not a softmax"),
-        (LogisticRegression(), {"multi_class": "ovr"}, "chain", "one sigmoid for each class"),  # scikit-learn < 1.7
-        (LogisticRegression(), {"intercept_": np.zeros(1)}, "chain", "don't fit each other"),
-        (LogisticRegression(), {"coef_": np.zeros((3, 8))}, "chain", "takes 8 features, and the encoder gives 16"),
-        (RidgeClassifier(), {}, "chain", "RidgeClassifier, which is not a fitted LogisticRegression"),
-        (KNeighborsClassifier(), {}, "chain", "model_head.pkl could not be read"),
+        (LogisticRegression(), {"solver": "liblinear"}, "chain", r"one scaled sigmoid .*solver='liblinear'"),
+        (LogisticRegression(), {"multi_class": "ovr"}, "chain", r"one scaled sigmoid .*multi_class='ovr'"),
+        (LogisticRegression(), {"multi_class": "warn"}, "chain", r"one scaled sigmoid .*multi_class='warn'"),
+        (LogisticRegression(), {"multi_class": "newer"}, "chain", "its multi_class is none that headscope knows"),
+        (LogisticRegression(), {"multi_class": 1.5}, "chain", "its multi_class is none that headscope knows"),
+        (RidgeClassifier(), {}, "chain", "RidgeClassifier, which is not a LogisticRegression"),
+        (KNeighborsClassifier(), {}, "chain", "KNeighborsClassifier, which is not a LogisticRegression"),
+        (LogisticRegression(), {"coef_": [1.0]}, "chain", "without weights and intercepts"),
         (LogisticRegression(), {"classes_": np.array(["good", "fine", "bad"])}, "chain", "lists bad, fine, good"),
+        (LogisticRegression(), {"coef_": np.ones(16)}, "chain", r"shape \[16\].* don't fit each other"),
+        (LogisticRegression(), {"coef_": np.ones((1, 16))}, "chain", r"shape \[1, 16\].* don't fit each other"),
+        (LogisticRegression(), {"intercept_": np.ones(1)}, "chain", r"intercepts of shape \[1\].* don't fit"),
+        (LogisticRegression(), {"intercept_": np.ones((3, 1))}, "chain", "don't fit each other"),
+        (LogisticRegression(), {"coef_": np.ones((3, 8))}, "chain", "takes 8 features, and the modules .* give 16"),
+        (LogisticRegression(), {"coef_": np.full((3, 16), np.nan)}, "chain", "numbers that are not finite"),
     ],
 )
 def test_a_classifier_of_setfit_that_no_module_computes_is_refused(
     head: Any, settings: dict[str, Any], as_class: str, reason: str, tmp_path: Path
 ) -> None:
-    head.fit(np.random.default_rng(0).normal(size=(30, 16)), np.arange(30) % 3)
-    source = _write_setfit(tmp_path / "setfit", head, ["bad", "fine", "good"])
-    vars(head).update(settings)
-    joblib.dump(head, source / "model_head.pkl")
+    source = _fit_setfit(tmp_path / "setfit", head, range(3), **settings)
     found = headscope.edit(source, as_class=as_class, dry_run=True)
-    assert found.verdict is EditVerdict.REFUSED and reason in found.proof.reason
+    assert found.verdict is EditVerdict.REFUSED and re.search(reason, found.proof.reason)
 
 
-def test_one_score_of_a_softmax_of_two_is_not_the_score_of_a_sigmoid(tmp_path: Path) -> None:
-    """As scikit-learn before 1.7 fitted it with multi_class="multinomial"."""
-    head = LogisticRegression().fit(np.random.default_rng(0).normal(size=(30, 16)), np.arange(30) % 2)
-    head.multi_class = "multinomial"
-    found = headscope.edit(_write_setfit(tmp_path / "setfit", head, ["bad", "good"]), as_class="chain", dry_run=True)
-    assert found.verdict is EditVerdict.REFUSED and "the half of a difference" in found.proof.reason
+def test_the_one_score_of_an_older_scikit_learn_is_not_taken_for_that_of_a_sigmoid(tmp_path: Path) -> None:
+    source = _fit_setfit(tmp_path / "setfit", LogisticRegression(), range(2), multi_class="multinomial")
+    found = headscope.edit(source, as_class="chain", dry_run=True)
+    assert found.verdict is EditVerdict.REFUSED and "the one score and its opposite" in found.proof.reason
 
 
-def test_a_name_of_two_classes_is_refused(tmp_path: Path) -> None:
-    head = LogisticRegression().fit(np.random.default_rng(0).normal(size=(30, 16)), np.arange(30) % 3)
-    found = headscope.edit(_write_setfit(tmp_path / "setfit", head, ["a", "a", "b"]), as_class="chain", dry_run=True)
-    assert found.verdict is EditVerdict.REFUSED and "2 different names" in found.proof.reason
+@pytest.mark.parametrize(
+    ("head", "classes", "settings"),
+    [
+        (LogisticRegression(), range(3), {"multi_class": "auto"}),
+        (LogisticRegression(), range(3), {"multi_class": "multinomial"}),
+        (LogisticRegression(), range(3), {"multi_class": "deprecated"}),
+        (LogisticRegression(), range(2), {"multi_class": "ovr"}),
+        (LogisticRegression(), range(2), {"multi_class": "auto", "solver": "liblinear"}),
+        (LogisticRegression(fit_intercept=False), range(3), {}),
+        (LogisticRegressionCV(Cs=2, cv=2), np.array(["bad", "fine", "good"], dtype=object), {}),
+    ],
+)
+def test_a_classifier_whose_probabilities_a_softmax_gives_is_planned(
+    head: Any, classes: Sequence[Any], settings: dict[str, Any], tmp_path: Path
+) -> None:
+    source = _fit_setfit(tmp_path / "setfit", head, classes, **settings)
+    found = headscope.edit(source, as_class="chain", dry_run=True)
+    assert found.verdict is EditVerdict.PLANNED, found.proof.reason
+    assert any("scikit-learn did not run" in sentence for sentence in found.fold.to_do)
+
+
+def test_a_name_for_two_classes_of_setfit_is_refused(tmp_path: Path) -> None:
+    source = _fit_setfit(tmp_path / "setfit", LogisticRegression(), range(3))
+    edit_json(source / "config_setfit.json", {"labels": ["bad", "bad", "good"]})
+    found = headscope.edit(source, as_class="chain", dry_run=True)
+    assert found.verdict is EditVerdict.REFUSED and "several classes have the name bad" in found.proof.reason
+
+
+def test_the_hint_of_the_reader_stays_in_the_refusal(tmp_path: Path) -> None:
+    source = _fit_setfit(tmp_path / "setfit", LogisticRegression(), range(3))
+    joblib.dump(joblib.load(source / "model_head.pkl"), source / "model_head.pkl", compress=3)
+    found = headscope.edit(source, as_class="chain", dry_run=True)
+    assert found.verdict is EditVerdict.REFUSED and "without compress" in found.proof.reason
+
+
+@pytest.mark.parametrize("file", ["model_head.pkl", "config_setfit.json"])
+def test_a_broken_file_of_setfit_is_named(file: str, tmp_path: Path) -> None:
+    source = _fit_setfit(tmp_path / "setfit", LogisticRegression(), range(3))
+    content = (source / file).read_bytes()
+    (source / file).write_bytes(content[: len(content) // 2])
+    with pytest.raises(Malformed, match=file):
+        headscope.edit(source, as_class="chain", dry_run=True)
+
+
+@pytest.mark.parametrize("is_setfit", [False, True])
+@pytest.mark.parametrize("includes", [False, True])
+def test_a_prompt_that_the_pooling_leaves_out_is_refused(is_setfit: bool, includes: bool, tmp_path: Path) -> None:
+    if is_setfit:
+        source = _fit_setfit(tmp_path / "source", LogisticRegression(), range(3))
+    else:
+        source = write_chain(tmp_path / "source", "ModernBert", [pooling("mean"), *MODERN])
+    edit_json(source / "config_sentence_transformers.json", {"prompts": {"query": "w1 w2 ", "plain": ""}})
+    edit_json(source / "1_Pooling" / "config.json", {"include_prompt": includes})
+    found = headscope.edit(source, as_class="chain" if is_setfit else "auto", dry_run=True)
+    assert found.verdict is (EditVerdict.PLANNED if includes else EditVerdict.REFUSED)
+    assert includes or "has prompts: query" in found.proof.reason
+    edit_json(source / "config_sentence_transformers.json", {"prompts": {"query": "", "document": ""}})
+    found = headscope.edit(source, as_class="chain" if is_setfit else "auto", dry_run=True)
+    assert found.verdict is EditVerdict.PLANNED
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "said"),
+    [
+        ("modules.json", b"[{", "modules.json is not valid JSON"),
+        ("modules.json", b"[]", "modules.json lists 0 modules"),
+        ("4_Dense/model.safetensors", b"\x88\0\0\0\0\0\0\0{", "4_Dense/model.safetensors is not a valid"),
+        ("4_Dense/config.json", None, "4_Dense/config.json"),
+    ],
+)
+def test_the_fault_of_a_module_is_named(file: str, content: bytes | None, said: str, tmp_path: Path) -> None:
+    path = write_chain(tmp_path / "chain", "ModernBert", [pooling("cls"), *MODERN]) / file
+    path.unlink() if content is None else path.write_bytes(content)
+    with pytest.raises(Unsupported, match=said):
+        headscope.edit(tmp_path / "chain", as_class="auto", dry_run=True)
+
+
+def test_a_module_outside_of_the_checkpoint_is_not_read(tmp_path: Path) -> None:
+    source = write_chain(tmp_path / "chain", "ModernBert", [pooling("cls"), *MODERN])
+    modules = json.loads((source / "modules.json").read_text())
+    modules[-1]["path"] = "../other/4_Dense"
+    (source / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(Unsupported, match="not inside the checkpoint"):
+        headscope.edit(source, as_class="auto", dry_run=True)
+
+
+def test_a_language_model_without_tokens_gets_the_option(tmp_path: Path) -> None:
+    save_language_model("Qwen3", tmp_path / "lm")
+    with pytest.raises(Unsupported) as caught:
+        headscope.edit(tmp_path / "lm", as_class="auto", dry_run=True)
+    assert "--tokens no,yes" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("options", "said", "hint"),
+    [
+        ({"as_class": "Chain"}, "--as Chain", "--as chain"),
+        ({"as_class": "AUTO"}, "--as AUTO", "--as auto"),
+        ({"as_class": "chain", "labels": "a,b"}, "takes no other change", "first"),
+        ({"as_class": "chain", "temperature": 2.0}, "takes no other change", "first"),
+    ],
+)
+def test_what_can_not_follow_is_refused_before_any_work(options: dict[str, Any], said: str, hint: str) -> None:
+    with pytest.raises(UsageError, match=said) as caught:
+        headscope.edit("a-folder-that-is-not-there", "out", **options)
+    assert hint in caught.value.hint
 
 
 def test_names_that_contradict_each_other_are_not_settled_by_a_fold(tmp_path: Path) -> None:
@@ -417,10 +530,7 @@ def test_prompts_are_left_to_the_caller(tmp_path: Path) -> None:
         default_prompt_name="query",
     )  # fmt: skip
     found = headscope.edit(tmp_path / "chain", as_class="auto", dry_run=True)
-    assert any('"query: " before each text, of a pair before the first' in sentence for sentence in found.fold.to_do)
-    edit_json(tmp_path / "chain" / "1_Pooling" / "config.json", {"include_prompt": False})
-    refused = headscope.edit(tmp_path / "chain", as_class="auto", dry_run=True)
-    assert refused.verdict is EditVerdict.REFUSED and "include_prompt" in refused.proof.reason
+    assert any('"query: "' in sentence and "first text of a pair" in sentence for sentence in found.fold.to_do)
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ class FoldEdits(TypedDict, total=False):
     as_class: Annotated[
         str | None,
         _result(
-            "Class to fold the head into, `auto`, or `chain` for modules of sentence-transformers.",
+            "Fold the head into a class, `auto` or `chain`.",
             in_python="Of Transformers, with the same arithmetic; `chain` makes modules of sentence-transformers.",
             metavar="CLASS",
             flags="--as",
@@ -139,7 +139,12 @@ class FoldEdits(TypedDict, total=False):
     ]
     tokens: Annotated[
         str | Iterable[str] | None,
-        _result("Tokens of a language model whose logits are the scores, such as `no,yes`.", metavar="NO,YES"),
+        _result(
+            "Tokens whose logits are the scores: `no,yes`.",
+            in_python="Of a language model.",
+            metavar="NO,YES",
+            is_main=True,
+        ),
     ]
     scores: Annotated[
         int | None, _result("Scores of two tokens: 1 is yes minus no, 2 is one for each (default: 1).", metavar="N")

@@ -121,6 +121,12 @@ class SentencePipeline:
         return self.library_class or ("CrossEncoder" if self.score_count else "SentenceTransformer")
 
     @property
+    def vector_size(self) -> int | None:
+        """Size of the vectors that the last module gives; None where its settings don't say."""
+        sized = (part for part in reversed(self.parts) if part.name not in ("Normalize", "Dropout"))
+        return next((part.output_size for part in sized), None)
+
+    @property
     def score_count(self) -> int:
         """Number of scores that the chain makes; 0 for an embedding."""
         scored = next((part for part in reversed(self.chain) if part.scores), None)

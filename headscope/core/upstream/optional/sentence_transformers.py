@@ -105,29 +105,32 @@ class ChainModule:
         return f"{self.kind} ({self.activation})" if self.activation else self.kind
 
 
-def save_cross_encoder(
-    base: Path, folder: Path, pooling: str, modules: Sequence[ChainModule], *, activation: str, labels: Sequence[str],
-    unread: Iterable[str],
-) -> None:  # fmt: skip
-    """Saves the CrossEncoder of a base model with its tokenizer and modules, of which the last makes the scores.
+def pooled_model(folder: Path, mode: str, width: int) -> list[Any]:
+    """Makes the modules of a base model with its tokenizer and a Pooling of vectors of `width`."""
+    parts, classes = _import_modules()
+    return [parts.Transformer(str(folder)), classes.Pooling(width, pooling_mode=mode)]
 
-    Without a `pooling`, the base is a SentenceTransformer, whose modules come first. Modules of the base model that are
-    `unread` are left out. Raises Unsupported if the library has moved its classes.
-    """
+
+def modules_of_encoder(folder: Path) -> list[Any]:
+    """Loads the modules of a SentenceTransformer. Raises Unsupported if the library doesn't take the folder."""
     library: Any = importlib.import_module(_PACKAGE)
     try:
-        classes: Any = importlib.import_module(f"{_PACKAGE}.sentence_transformer.modules")
-        parts: Any = importlib.import_module(f"{_PACKAGE}.base.modules")
-    except ImportError as err:
-        raise moved(_PACKAGE, f"its modules are elsewhere ({err})") from err
-    if pooling:
-        width = modules[0].values["weight"].shape[-1]
-        chain = [parts.Transformer(str(base)), classes.Pooling(width, pooling_mode=pooling)]
-    else:
-        try:
-            chain = list(library.SentenceTransformer(str(base), device="cpu", local_files_only=True))
-        except Exception as err:  # whatever the library raises for a folder that it doesn't take
-            raise Unsupported(f"{_PACKAGE} can't load {base}: {first_line(err)}", "see what the library says") from err
+        return list(library.SentenceTransformer(str(folder), device="cpu", local_files_only=True))
+    except Exception as err:  # whatever the library raises for a folder that it doesn't take
+        raise Unsupported(f"{_PACKAGE} can't load {folder}: {first_line(err)}", "see what the library says") from err
+
+
+def save_cross_encoder(
+    begin: Sequence[Any], folder: Path, modules: Sequence[ChainModule], *, activation: str, labels: Sequence[str],
+    unread: Iterable[str],
+) -> None:  # fmt: skip
+    """Saves the CrossEncoder that has `modules` after those of `begin`; the last one makes the scores.
+
+    Modules of the base model that are `unread` are left out. Raises Unsupported if the library has moved its classes.
+    """
+    library: Any = importlib.import_module(_PACKAGE)
+    parts, classes = _import_modules()
+    chain = list(begin)
     for name in unread:
         setattr(chain[0].model, name, None)
     config = chain[0].model.config
@@ -148,3 +151,13 @@ def save_cross_encoder(
         chain.append(made.to(weight.dtype))
     encoder = library.CrossEncoder(modules=chain, activation_fn=getattr(nn, activation)())
     encoder.save_pretrained(str(folder), create_model_card=False)
+
+
+def _import_modules() -> tuple[Any, Any]:
+    """Imports the library's modules: those of every chain, and those of vectors."""
+    try:
+        names = ("base", "sentence_transformer")
+        parts, classes = (importlib.import_module(f"{_PACKAGE}.{name}.modules") for name in names)
+    except ImportError as err:
+        raise moved(_PACKAGE, f"its modules are elsewhere ({err})") from err
+    return parts, classes

@@ -17,7 +17,12 @@ from headscope.core.model.classes.module_chain import base_class_of
 from headscope.core.model.quiet import quiet
 from headscope.core.source.checkpoint import Checkpoint
 from headscope.core.trace.layers import HeadLayer, LayerKind, is_same_function, module_as_layer
-from headscope.core.upstream.optional.sentence_transformers import ChainModule, save_cross_encoder
+from headscope.core.upstream.optional.sentence_transformers import (
+    ChainModule,
+    modules_of_encoder,
+    pooled_model,
+    save_cross_encoder,
+)
 from headscope.slices.edit.folding.arithmetic import DoesNotFold, Values, words_of_pooling
 from headscope.slices.edit.folding.source import FoldSource, build_on_meta, read_setfit
 from headscope.slices.edit.folding.target import FoldTarget
@@ -45,7 +50,11 @@ def plan_chain(checkpoint: Checkpoint, source: FoldSource, values: Values, funct
     if source.kind is FoldKind.SETFIT and pipeline is not None:
         mode, begin, planned = "", pipeline.modules, list(_modules_of_setfit(folder))
     elif source.kind is FoldKind.CLASS:
-        mode, planned = _mode_of(source), list(_modules_of_class(source, values))
+        place = source.head.positions
+        mode = "" if place is None else _MODES.get((source.head.pooled, place.where, place.index), "")
+        if not mode:
+            raise DoesNotFold(f"the head reads {words_of_pooling(source.head)}, and no mode of Pooling does")
+        planned = list(_modules_of_class(source, values))
         begin = ("Transformer", f"Pooling ({mode})")
         unread = _children_without_values(build_on_meta(base, config), prefix, values)
     else:
@@ -53,12 +62,8 @@ def plan_chain(checkpoint: Checkpoint, source: FoldSource, values: Values, funct
     modules = [module for module, _ in planned]
     if not modules or modules[-1].kind != "Dense":
         raise DoesNotFold("the scores are not those of a linear layer")
-    count, width = modules[-1].values["weight"].shape
-    if count != len(source.labels) or len({*source.labels}) < count:
-        raise DoesNotFold(f"there are {count} scores, and {len({*source.labels})} different names of classes")
-    size = getattr(config, "hidden_size", None)
-    if source.kind is FoldKind.SETFIT and pipeline is not None and size and width != size * len(pipeline.pooling):
-        raise DoesNotFold(f"the classifier takes {width} features, and the encoder gives {size}")
+    if (count := len(modules[-1].values["weight"])) != len(source.labels):
+        raise DoesNotFold(f"there are {count} scores, and {len(source.labels)} names of classes")
     parameters = tuple(
         FoldedParameter(f"{at}_{module.kind}.{key}", (name,), is_copied=source.kind is FoldKind.CLASS)
         for at, (module, names) in enumerate(planned, len(begin)) for key, name in names.items() if name
@@ -69,7 +74,9 @@ def plan_chain(checkpoint: Checkpoint, source: FoldSource, values: Values, funct
 
     def write(place: Path, fields: Mapping[str, Any]) -> None:  # the library reads the base model from the source
         with quiet():
-            save_cross_encoder(folder, place, mode, modules, activation=last, labels=source.labels, unread=unread)
+            width = modules[0].values["weight"].shape[-1] if mode else 0
+            first = pooled_model(folder, mode, width) if mode else modules_of_encoder(folder)
+            save_cross_encoder(first, place, modules, activation=last, labels=source.labels, unread=unread)
 
     formula = " -> ".join([*begin, *map(str, modules)])
     return FoldTarget(FoldKind.CHAIN, "CrossEncoder", formula, parameters, kept, write)
@@ -85,14 +92,6 @@ def _modules_of_setfit(folder: Path) -> Iterator[_Planned]:
         yield ChainModule("Normalize"), {}
     names = {"weight": f"{SETFIT_HEAD}: coef_", "bias": f"{SETFIT_HEAD}: intercept_"}
     yield ChainModule("Dense", {"weight": weight, "bias": bias}, "Identity"), names
-
-
-def _mode_of(source: FoldSource) -> str:
-    place = source.head.positions
-    mode = None if place is None else _MODES.get((source.head.pooled, place.where, place.index))
-    if mode is None:
-        raise DoesNotFold(f"the head reads {words_of_pooling(source.head)}, and no mode of Pooling does")
-    return mode
 
 
 def _modules_of_class(source: FoldSource, values: Values) -> Iterator[_Planned]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,14 @@ from headscope.copies.writing import (
     staged,
     write_json,
 )
-from headscope.core.checkpoints.contents.sentence import LIBRARY, MODULES, SETFIT
+from headscope.core.checkpoints.contents.sentence import LIBRARY, MODULES, SETFIT, SETFIT_HEAD, settings_of_module
 from headscope.core.checkpoints.edit_record import EDIT_RECORD
 from headscope.core.checkpoints.formats.config_file import parse_object
+from headscope.core.checkpoints.local import Folder
+from headscope.core.facts.counting import few_of
 from headscope.core.facts.environment import tool_version
 from headscope.core.facts.heads.tasks import Activation
+from headscope.core.facts.stored.sentence import SentencePipeline
 from headscope.core.model.loading.inference import open_tokenizer
 from headscope.core.source.checkpoint import Checkpoint
 from headscope.core.source.reading.reading import in_local_folder
@@ -41,7 +45,7 @@ from headscope.slices.edit.folding.arithmetic import DoesNotFold, Values
 from headscope.slices.edit.folding.chain import AS_CHAIN, plan_chain
 from headscope.slices.edit.folding.proof import EXACT, FoldTask, package_of, prove_fold_apart
 from headscope.slices.edit.folding.source import FoldSource, read_source, read_values
-from headscope.slices.edit.folding.target import FoldTarget, class_to_fold_into, find_target
+from headscope.slices.edit.folding.target import OWN_CLASS, FoldTarget, class_to_fold_into, find_target
 from headscope.slices.edit.wish import EditOrigin, EditWish
 
 _SETTINGS = (MODULES, LIBRARY, SETFIT, "sentence_bert_config.json", "generation_config.json")
@@ -55,15 +59,7 @@ def fold_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
     Raises DoesNotFold with the part that has no place in the class, and for a result that isn't proven; Unsupported for
     a checkpoint that can't be read so, or whose library isn't installed; NotFound if the source changes meanwhile.
     """
-    given = {"in-place": wish.in_place, "merge-adapter": wish.merge_adapter, "link": wish.link}
-    given["architecture"] = wish.names_class
-    if idle := [name for name, is_given in given.items() if is_given]:
-        what = f"a fold makes another checkpoint of a whole one, so --{idle[0]} has no place in it"
-        raise UsageError(what, "leave it out, and give -o DIR; merge an adapter first")
-    if wish.as_class == AS_CHAIN and wish.changes_more:
-        raise UsageError("a chain of modules takes no other change", "make the change first, in a copy, and fold that")
-    if output is None and not wish.dry_run:
-        raise UsageError("the result needs a place", "give -o DIR")
+    _check_wish(wish, output)
     named = request.reference
     checkpoint = examine_by_name(in_local_folder(request), wish.changes.labels, tell)
     folder = folder_to_edit(checkpoint)
@@ -76,9 +72,11 @@ def fold_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
     target = _find_target(checkpoint, source, wish)
     file = folder / LIBRARY
     settings = parse_object(file.read_bytes(), LIBRARY) if file.is_file() else {}
-    _check_prompts(checkpoint, folder, settings)
+    prompts = _read_prompts(settings)
+    if pipeline := checkpoint.manifest.sentence:
+        _check_prompts(pipeline, folder, prompts)
     fields = _fields_of_scores(checkpoint, source, settings)
-    fold = _describe_fold(checkpoint, source, target, fields, tuple(_prompts_to_add(settings)))
+    fold = _describe_fold(checkpoint, source, target, fields, _prompt_to_add(settings, prompts))
     report = EditReport(
         tool_version(), named, str(output), target.name, source.labels, EditProof(), fold=fold, is_dry_run=wish.dry_run
     )
@@ -102,6 +100,26 @@ def fold_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
         report = replace(report, fold=fold, left_out=left, **_promise_scores(report, fold, source))
         finish_copy(place, output, report, (folder,))
     return report
+
+
+def _check_wish(wish: EditWish, output: Path | None) -> None:
+    """Raises UsageError for options that have no place beside a fold, and for a misspelled `auto` or `chain`."""
+    given = {"in-place": wish.in_place, "merge-adapter": wish.merge_adapter, "link": wish.link}
+    given["architecture"] = wish.names_class
+    if idle := [name for name, is_given in given.items() if is_given]:
+        what = f"a fold makes another checkpoint of a whole one, so --{idle[0]} has no place in it"
+        raise UsageError(what, "leave it out, and give -o DIR; merge an adapter first")
+    meant = get_close_matches(wish.as_class.lower(), [OWN_CLASS, AS_CHAIN], 1, _NEAR)
+    if meant and wish.as_class not in meant:
+        raise UsageError(f"--as {wish.as_class} is not the name of a class", f"did you mean --as {meant[0]}?")
+    if wish.as_class == AS_CHAIN and wish.changes_more:
+        raise UsageError("a chain of modules takes no other change", "make the change first, in a copy, and fold that")
+    if output is None and not wish.dry_run:
+        raise UsageError("the result needs a place", "give -o DIR")
+
+
+_NEAR = 0.8
+"""How alike a name and `auto` or `chain` are if these are meant: one letter apart."""
 
 
 def _find_target(checkpoint: Checkpoint, source: FoldSource, wish: EditWish) -> FoldTarget:
@@ -154,25 +172,34 @@ def _describe_fold(
     )
 
 
-def _check_prompts(checkpoint: Checkpoint, folder: Path, settings: Mapping[str, Any]) -> None:
-    """Raises DoesNotFold for prompts whose tokens the pooling leaves out, which no class can."""
-    prompts, pipeline = settings.get("prompts"), checkpoint.manifest.sentence
-    if not isinstance(prompts, dict) or not any(prompts.values()) or pipeline is None:
-        return
-    for part in pipeline.parts:
-        file = folder / part.folder / "config.json"
-        if part.name != "Pooling" or not file.is_file():
-            continue
-        if parse_object(file.read_bytes(), file.name).get("include_prompt") is False:
-            raise DoesNotFold("Pooling leaves out the tokens of a prompt (include_prompt: false), and no class does")
+def _read_prompts(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Reads the prompts that a chain has for its texts, by name, without empty ones."""
+    found = settings.get("prompts")
+    named = found.items() if isinstance(found, dict) else ()
+    return {name: prompt for name, prompt in named if isinstance(prompt, str) and prompt}
 
 
-def _prompts_to_add(settings: Mapping[str, Any]) -> Iterator[str]:
-    prompts, default = settings.get("prompts"), settings.get("default_prompt_name")
-    prompt = prompts.get(default) if isinstance(prompts, dict) and isinstance(default, str) else None
-    if prompt:
-        quoted = json.dumps(prompt, ensure_ascii=False)
-        yield f"sentence-transformers puts the prompt {quoted} before each text, of a pair before the first; do so."
+def _check_prompts(pipeline: SentencePipeline, folder: Path, prompts: Mapping[str, str]) -> None:
+    """Raises DoesNotFold for prompts whose tokens the pooling leaves out: no class does, nor does a chain without them.
+
+    The library computes so with `include_prompt: false`, an option of its Pooling.
+    """
+    for part in pipeline.parts if prompts else ():
+        if part.name == "Pooling" and not settings_of_module(Folder(folder), part.folder).get("include_prompt", True):
+            raise DoesNotFold(
+                f"{part.folder} leaves the tokens of a prompt out (include_prompt: false), and {LIBRARY} has prompts: "
+                f"{few_of(prompts)}"
+            )
+
+
+def _prompt_to_add(settings: Mapping[str, Any], prompts: Mapping[str, str]) -> tuple[str, ...]:
+    """Says what the library adds to every text; nothing without a default prompt."""
+    default = settings.get("default_prompt_name")
+    if not isinstance(default, str) or default not in prompts:
+        return ()
+    prompt = json.dumps(prompts[default], ensure_ascii=False)
+    place = "before a single text and before the first text of a pair, or as the system message of a chat"
+    return (f"sentence-transformers puts the prompt {prompt} {place}: put it there yourself.",)
 
 
 def _sentences_to_do(
@@ -186,6 +213,11 @@ def _sentences_to_do(
     if source.kind is not FoldKind.CLASS and "problem_type" not in fields:
         function = checkpoint.report.model.activation
         yield f"No setting of config.json says that {function} is put on the scores: put it there yourself."
+    if source.kind is FoldKind.SETFIT:
+        yield (
+            f"headscope read the classifier's numbers from {SETFIT_HEAD}, and scikit-learn did not run: compare some "
+            "probabilities with those of SetFit."
+        )
     if source.rows:
         yield "The prompt stays with the caller: give the class each text in the prompt or chat template of before."
 
@@ -194,7 +226,8 @@ def _promise_scores(report: EditReport, fold: HeadFold, source: FoldSource) -> d
     """Gives the fields of the report on the proof, and on what holds of the scores."""
     is_difference = len(source.labels) < len(source.rows)
     probability = f" Their sigmoid is the probability of {source.labels[0]}." if is_difference else ""
-    exact = f"The scores of {report.model_class} are those of {fold.class_before}, up to rounding.{probability}"
+    before = f"{fold.class_before}{_AS_READ if source.kind is FoldKind.SETFIT else ''}"
+    exact = f"The scores of {report.model_class} are those of {before}, up to rounding.{probability}"
     proof = EditProof(
         loads=True, scores_equal=True, base_unchanged=True, inputs=fold.inputs, texts=fold.inputs,
         max_difference=fold.max_difference, tolerance=fold.tolerance,
@@ -202,6 +235,7 @@ def _promise_scores(report: EditReport, fold: HeadFold, source: FoldSource) -> d
     return {"proof": proof, "exact": (exact,)}
 
 
+_AS_READ = f", as computed from its body and the numbers that headscope read in {SETFIT_HEAD}"
 _PROBLEMS = {function.value: kind for kind, function in FUNCTION_OF_PROBLEM.items()}
 _PAD = "pad_token_id"
 

@@ -95,7 +95,7 @@ def prove_fold_here(task: FoldTask) -> FoldProof:
         library = f"{package} {importlib.import_module(package).__version__}"
         own = _choose_in(task.source, trust_remote_code=task.trust_remote_code, **options)
         exact = load_file(Path(task.result) / EXACT)
-        eps = _check_tensors(task, read_values(*own), read_values(*_choose_in(task.result)), exact)
+        eps = _check_stored_values(task, read_values(*own), read_values(*_choose_in(task.result)), exact)
         before = _scorer_of_source(task, *own)
         after = _scorer_of_chain(task, task.result) if task.after is FoldKind.CHAIN else _scorer_of_class(task.result)
         texts, notes = _texts_to_score(task, before, after)
@@ -113,7 +113,7 @@ def _choose_in(folder: str, **options: Any) -> tuple[Choice, Location]:
     return choose_class(request, manifest), loadable(request, manifest)
 
 
-def _check_tensors(task: FoldTask, before: Values, after: Values, exact: Values) -> float:
+def _check_stored_values(task: FoldTask, before: Values, after: Values, exact: Values) -> float:
     """Raises Unsupported if a tensor of the base model has changed, or a computed one is not just rounded.
 
     Gives the rounding of the format in which the computed ones are stored.
@@ -281,47 +281,49 @@ def _scores_of_values(scorer: _Scorer, texts: Sequence[TextInput]) -> torch.Tens
 
 def _scorer_of_chain(task: FoldTask, folder: str) -> _Scorer:
     """Loads a CrossEncoder, whose own `predict` scores."""
-    library: Any = importlib.import_module("sentence_transformers")
-    encoder = library.CrossEncoder(
-        folder, device="cpu", local_files_only=True, trust_remote_code=task.trust_remote_code
-    ).float()
+    return _scorer_in_library("CrossEncoder", task, folder, _scores_of_chain)
 
-    def preprocess(texts: Sequence[TextInput]) -> _Encoded:
-        found: _Encoded = encoder.preprocess([_as_given(item) for item in texts], prompt="")
+
+def _scores_of_chain(scorer: _Scorer, texts: Sequence[TextInput]) -> torch.Tensor:
+    encoder = scorer.model
+    if len(texts) > 1:  # predict takes a list of texts as one pair
+        found: torch.Tensor = encoder(_preprocess_texts(encoder, texts))["scores"]
         return found
-
-    def run(scorer: _Scorer, texts: Sequence[TextInput]) -> torch.Tensor:
-        if len(texts) > 1:  # predict takes a list of texts as one pair
-            found: torch.Tensor = encoder(preprocess(texts))["scores"]
-            return found
-        options = {"convert_to_tensor": True, "show_progress_bar": False, "prompt": ""}
-        found = encoder.predict(_as_given(texts[0]), activation_fn=torch.nn.Identity(), **options)
-        return found.reshape(1, -1)
-
-    def encode(texts: Sequence[TextInput]) -> _Encoded:
-        return {name: value for name, value in preprocess(texts).items() if name in _INPUTS}
-
-    return _Scorer(encoder.eval(), encoder.tokenizer, encode, run)
+    found = encoder.predict(_as_given(texts[0]), activation_fn=torch.nn.Identity(), **_PLAIN)
+    return found.reshape(1, -1)
 
 
 def _scorer_of_setfit(task: FoldTask) -> _Scorer:
     """Loads the body of a SetFit model with its library; the classifier's numbers are read, and not unpickled."""
-    library: Any = importlib.import_module("sentence_transformers")
-    body = library.SentenceTransformer(
-        task.source, device="cpu", local_files_only=True, trust_remote_code=task.trust_remote_code
-    ).float()
     weight, bias, is_normalized = read_setfit(Path(task.source))
 
-    def encode(texts: Sequence[TextInput]) -> _Encoded:
-        found = body.preprocess([_as_given(item) for item in texts], prompt="")
-        return {name: value for name, value in found.items() if name in _INPUTS}
-
     def run(scorer: _Scorer, texts: Sequence[TextInput]) -> torch.Tensor:
-        options = {"convert_to_tensor": True, "show_progress_bar": False, "prompt": ""}
-        vectors = body.encode([_as_given(item) for item in texts], normalize_embeddings=is_normalized, **options)
+        vectors = scorer.model.encode([_as_given(item) for item in texts], normalize_embeddings=is_normalized, **_PLAIN)
         return torch.nn.functional.linear(vectors, weight, bias)
 
-    return _Scorer(body.eval(), body.tokenizer, encode, run)
+    return _scorer_in_library("SentenceTransformer", task, task.source, run)
+
+
+def _scorer_in_library(
+    name: str, task: FoldTask, folder: str, run: Callable[[_Scorer, Sequence[TextInput]], torch.Tensor]
+) -> _Scorer:
+    """Loads a folder with a class of sentence-transformers."""
+    library: Any = importlib.import_module("sentence_transformers")
+    options = {"device": "cpu", "local_files_only": True, "trust_remote_code": task.trust_remote_code}
+    encoder = getattr(library, name)(folder, **options).float()
+
+    def encode(texts: Sequence[TextInput]) -> _Encoded:
+        return {name: value for name, value in _preprocess_texts(encoder, texts).items() if name in _INPUTS}
+
+    return _Scorer(encoder.eval(), encoder.tokenizer, encode, run)
+
+
+_PLAIN: dict[str, Any] = {"convert_to_tensor": True, "show_progress_bar": False, "prompt": ""}
+
+
+def _preprocess_texts(encoder: Any, texts: Sequence[TextInput]) -> _Encoded:
+    found: _Encoded = encoder.preprocess([_as_given(item) for item in texts], prompt="")
+    return found
 
 
 def _as_given(item: TextInput) -> str | tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,11 @@ from headscope.core.checkpoints.formats.bytes import LocalBytes
 from headscope.core.checkpoints.formats.config_file import parse_object
 from headscope.core.checkpoints.formats.pickle.scikit_pickle import read_linear_classifier
 from headscope.core.facts import HiddenSource, Positions, ScoreHead, Where
+from headscope.core.facts.counting import counted
 from headscope.core.facts.report import find_missing, find_without_place
+from headscope.core.facts.stored.checkpoint import architectures_in
 from headscope.core.facts.stored.location import Location
+from headscope.core.facts.stored.sentence import PickledHead, SentencePipeline
 from headscope.core.facts.stored.unplaced import describe_unplaced
 from headscope.core.model.classes.model_request import Choice
 from headscope.core.model.classes.token_rows import with_few_tokens
@@ -33,7 +37,7 @@ DIFFERENCE = "yes - no"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FoldSource:
-    """A head, and the names of the scores that the fold keeps."""
+    """A head that is folded, what computes it now, and the names of its scores."""
 
     kind: FoldKind
     head: LayeredHead
@@ -49,19 +53,14 @@ def read_source(checkpoint: Checkpoint, scores: int | None) -> FoldSource:
     """
     choice, report = checkpoint.choice, checkpoint.report
     pipeline = checkpoint.manifest.sentence
-    if pipeline is not None and pipeline.classifier and checkpoint.request.model_class is None:
-        fitted = pipeline.head
-        if fitted is None or fitted.reason:
-            raise DoesNotFold(f"{pipeline.classifier} could not be read{f': {fitted.reason}' if fitted else ''}")
-        if fitted.fault:
-            raise DoesNotFold(fitted.fault)
-        plain = LayeredHead((), "", None, HiddenSource(), f"{fitted.class_name}(embedding)")
-        return FoldSource(FoldKind.SETFIT, plain, fitted.labels)
+    if pipeline is not None and not (checkpoint.request.model_class or checkpoint.request.tokens):
+        _check_modules(pipeline)
+        if pipeline.head is not None:
+            return _source_of_setfit(pipeline, pipeline.head, Path(checkpoint.location.reference))
     missing = find_missing(report)
     if missing.head or missing.elsewhere:
         name = (*missing.head, *missing.elsewhere)[0]
-        hint = "train the head first; of a language model, --tokens NO,YES names the rows that are the scores"
-        raise Unsupported(f"the checkpoint doesn't give {name}, so its scores are random", hint)
+        raise Unsupported(f"the checkpoint doesn't give {name}, so its scores are random", _hint_on_scores(checkpoint))
     if choice.chain is None and choice.head is None and (unplaced := find_without_place(report)):
         what = f"{describe_unplaced(unplaced)}: no class takes them, and the model that was saved may have"
         raise DoesNotFold(f"the checkpoint holds {what} (`headscope explain HS112`)")
@@ -81,15 +80,49 @@ def read_source(checkpoint: Checkpoint, scores: int | None) -> FoldSource:
     return FoldSource(kind, head, report.model.labels)
 
 
+def _hint_on_scores(checkpoint: Checkpoint) -> str:
+    if any(name.endswith("ForCausalLM") for name in architectures_in(checkpoint.manifest.config)):
+        return "name two tokens whose logits are the scores: --tokens no,yes"
+    return "train the head first"
+
+
+def _check_modules(pipeline: SentencePipeline) -> None:
+    """Raises Unsupported for files of modules that are broken, missing or contradict each other."""
+    fault = pipeline.reason or next(
+        (f"{part.folder} ({part.name}): {part.fault}" for part in pipeline.parts if part.fault), ""
+    )
+    if fault:
+        raise Unsupported(f"the checkpoint's modules can't be used: {fault}", "download it or save it again")
+
+
+def _source_of_setfit(pipeline: SentencePipeline, head: PickledHead, folder: Path) -> FoldSource:
+    """Reads SetFit's classifier. Raises DoesNotFold for one that isn't the last layer of its body."""
+    if head.fault:
+        raise DoesNotFold(head.fault)
+    weight, _, _ = read_setfit(folder)
+    labels, size = head.labels, pipeline.vector_size
+    if len(weight) != len(labels):
+        raise DoesNotFold(
+            f"the classifier scores {counted(len(weight), 'class', 'classes')}, and {len(labels)} have names"
+        )
+    if doubled := [name for name, count in Counter(labels).items() if count > 1]:
+        raise DoesNotFold(f"several classes have the name {doubled[0]}: give each its own in {SETFIT}")
+    if size is not None and weight.shape[1] != size:
+        raise DoesNotFold(f"the classifier takes {weight.shape[1]} features, and the modules before it give {size}")
+    plain = LayeredHead((), "", None, HiddenSource(), f"{head.class_name}(embedding)")
+    return FoldSource(FoldKind.SETFIT, plain, labels)
+
+
 def read_setfit(folder: Path) -> tuple[torch.Tensor, torch.Tensor, bool]:
     """Reads SetFit's classifier without running its pickle: weight [classes, features], bias, and if it normalizes.
 
-    The one score of two classes becomes two, of which the first is 0: their softmax is its sigmoid.
+    The one score of two classes becomes two, of which the first is 0: their softmax is its sigmoid. Raises DoesNotFold
+    for another classifier, Malformed for a file that is broken.
     """
     try:
         weight, bias = map(torch.tensor, read_linear_classifier(LocalBytes(folder / SETFIT_HEAD, SETFIT_HEAD)))
     except Unsupported as err:
-        raise DoesNotFold(err.message) from err
+        raise DoesNotFold("; ".join(filter(None, (err.message, err.hint)))) from err
     if len(weight) == 1:
         weight, bias = (torch.cat([torch.zeros_like(item), item]) for item in (weight, bias))
     settings = folder / SETFIT

@@ -2,7 +2,7 @@
 
 import io
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import IO, Any
 
 from headscope.core.checkpoints.formats.bytes import ByteSource
@@ -45,35 +45,54 @@ def read_pickled_head(source: ByteSource) -> PickledHead:
 def read_linear_classifier(source: ByteSource) -> tuple[Any, Any]:
     """Reads the numbers of a LogisticRegression as arrays of NumPy: weights [scores, features], intercepts [scores].
 
-    Raises as `read_pickled_head`, and Unsupported for another classifier.
+    Its probabilities are the softmax of the scores, or the sigmoid of a single one. Raises as `read_pickled_head`, and
+    Unsupported for another classifier, other probabilities, and numbers that don't fit each other.
     """
     import numpy as np
 
     made = _read_classifier(source)
+    if made.kind.name not in _LOGISTIC:
+        raise Unsupported(f"{source.name} holds a {made.kind.name}, which is not a LogisticRegression", "")
     arrays = [made.state.get(name) for name in ("coef_", "intercept_")]
-    has_numbers = [_describe_array(one)[1] in _FLOATS.values() and one.kind == _WRAPPER for one in arrays]
-    if made.kind.name not in _LOGISTIC or not all(has_numbers):
-        raise Unsupported(f"{source.name} holds a {made.kind.name}, which is not a fitted LogisticRegression", "")
+    if not all(_describe_array(one)[1] in _FLOATS.values() and one.kind == _WRAPPER for one in arrays):
+        what = f"{source.name} holds a {made.kind.name} without weights and intercepts as joblib saves them"
+        raise Unsupported(what, "fit it, and save it with joblib.dump(head, path)")
     weight, bias = (
         np.frombuffer(one.arguments[0], "".join(map(str, _dtype_of(one.state["dtype"])))).reshape(
             _shape_of(one.state["shape"]), order="F" if one.state.get("order") == "F" else "C"
         )
         for one in arrays
     )
-    if weight.ndim != 2 or bias.shape != weight.shape[:1]:
-        sizes = f"weights of shape {list(weight.shape)} and intercepts of shape {list(bias.shape)}"
-        raise Unsupported(f"{source.name} holds {sizes}, which don't fit each other", "")
-    # Before scikit-learn 1.7, `multi_class` chose the function; later ones take a softmax of several scores.
-    function = made.state.get("multi_class", "auto")
-    is_scaled = made.state.get("solver") == "liblinear" or function in ("ovr", "warn")
-    if is_scaled and len(weight) > 1:
-        raise Unsupported(f"{source.name}: it scales one sigmoid for each class, which is not a softmax", "")
-    if len(weight) == 1 and function == "multinomial":
-        raise Unsupported(f"{source.name}: its one score is the half of a difference (multi_class='multinomial')", "")
+    classes = made.state.get("classes_")
+    count = len(_read_labels(classes)) if isinstance(classes, Instance) else 0
+    if weight.ndim != 2 or bias.shape != weight.shape[:1] or len(weight) != (1 if count == 2 else count):
+        sizes = f"weights of shape {list(weight.shape)}, intercepts of shape {list(bias.shape)} and {count} classes"
+        raise Unsupported(f"{source.name} holds {sizes}, which don't fit each other", "save the model again")
+    if not (np.isfinite(weight).all() and np.isfinite(bias).all()):
+        raise Unsupported(f"{source.name} holds numbers that are not finite", "fit the classifier again")
+    if fault := _other_probabilities(made.state, len(weight)):
+        raise Unsupported(f"{source.name}: {fault}", "fit the classifier again with scikit-learn 1.7 or later")
     return weight, bias
 
 
 _LOGISTIC = ("LogisticRegression", "LogisticRegressionCV")
+
+
+def _other_probabilities(state: Mapping[str, Any], scores: int) -> str:
+    """Says how `predict_proba` differs from a softmax of several scores or the sigmoid of one; "" if it doesn't.
+
+    Before scikit-learn 1.7, `multi_class` chose it:
+    https://github.com/scikit-learn/scikit-learn/blob/1.5.2/sklearn/linear_model/_logistic.py (`predict_proba`)
+    """
+    chosen = state.get("multi_class", "auto")
+    if chosen not in ("auto", "deprecated", "multinomial", "ovr", "warn"):
+        return "its multi_class is none that headscope knows"
+    option = "solver='liblinear'" if state.get("solver") == "liblinear" else f"multi_class='{chosen}'"
+    if scores > 1 and (option.startswith("solver") or chosen in ("ovr", "warn")):
+        return f"its probabilities are one scaled sigmoid for each class ({option}), not a softmax"
+    if scores == 1 and chosen == "multinomial":
+        return f"its probabilities are the softmax of the one score and its opposite ({option}), not the sigmoid of it"
+    return ""
 
 
 def _read_classifier(source: ByteSource) -> Instance:
