@@ -18,7 +18,14 @@ from headscope.core.facts.counting import few_of
 from headscope.errors import HeadscopeError, LoadNotJudged, UsageError
 from headscope.shell.options.calls import use_case
 from headscope.shell.values import read_names
-from headscope.slices.loaded.unfilled import is_allowed, is_of_adapter, judge_in_memory, not_loaded, refuse_other_things
+from headscope.slices.loaded.unfilled import (
+    find_kept_quiet,
+    is_allowed,
+    is_of_adapter,
+    judge_in_memory,
+    not_loaded,
+    refuse_other_things,
+)
 
 if TYPE_CHECKING:
     from torch import nn
@@ -90,11 +97,11 @@ class StrictLoads:
         def call(*args: Any, **kwargs: Any) -> Any:
             with StrictLoads(self.allow):
                 found = function(*args, **kwargs)
-            if inspect.isasyncgen(found):
-                text = "headscope.strict can't judge the async generator that a decorated function returned"
-                warnings.warn(text, LoadNotJudged, stacklevel=2)
             if inspect.iscoroutine(found):
                 return self._await_judged(found)
+            if inspect.isasyncgen(found) or inspect.isawaitable(found):  # a task, say, whose loads run after the block
+                text = f"headscope.strict can't judge the {type(found).__name__} that a decorated function returned"
+                warnings.warn(text, LoadNotJudged, stacklevel=2)
             return self._judge_steps(found) if inspect.isgenerator(found) else found
 
         # Frameworks look at the kind of a function: each has to stay what it was.
@@ -145,6 +152,8 @@ class StrictLoads:
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         """Stops judging, and judges adapters that PEFT has loaded since their base model was."""
+        if not self._blocks:
+            raise UsageError("strict ends before it began", "write `with headscope.strict():`")
         # The end may come in another context or thread than the beginning.
         block = next((one for one in reversed(_BLOCKS.get()) if one in self._blocks), self._blocks[-1])
         self._blocks.remove(block)
@@ -260,7 +269,7 @@ def _judged_load(load: Callable[..., Any]) -> Callable[..., Any]:
             _BASE_INFO.reset(token)
         model, info = found if isinstance(found, tuple) else (found, None)
         reference = args[0] if args else kwargs.get("pretrained_model_name_or_path")
-        infos = [one.to_dict() for one in noted[:1]] + ([] if info is None else [info])
+        infos = noted[:1] + ([] if info is None else [info])
         if not infos:  # somebody else's wrapper gives none
             warnings.warn(f"headscope.strict can't judge the load of {reference}", LoadNotJudged, stacklevel=2)
         else:
@@ -275,13 +284,16 @@ def _noted_info(finish: Callable[..., Any]) -> Callable[..., Any]:
     """Wraps the step of a load that knows what the checkpoint gave, before an adapter is added."""
 
     def _finalize_model_loading(*args: Any, **kwargs: Any) -> Any:
+        given = [{*one.missing_keys} for one in (*args, *kwargs.values()) if hasattr(one, "missing_keys")]
         info = finish(*args, **kwargs)
         noted = _BASE_INFO.get()
+        whole = info.to_dict()
+        whole["missing_keys"] = {*info.missing_keys, *find_kept_quiet(args[0], set().union(*given), info.missing_keys)}
         if noted is not None:
-            noted.append(info)
+            noted.append(whole)
         elif (block := _PATCHES.block_of_this_load()) is not None:  # a `from_pretrained` that was bound before
             reference = getattr(args[1] if len(args) > 1 else None, "pretrained_model_name_or_path", None)
-            _judge_load(block, args[0], [info.to_dict()], reference, {}, is_fresh=False)
+            _judge_load(block, args[0], [whole], reference, {}, is_fresh=False)
         return info
 
     return _finalize_model_loading

@@ -56,6 +56,19 @@ def is_allowed(name: str, allow: tuple[str, ...]) -> bool:
     return any(name == one or name.startswith(f"{one}.") or fnmatchcase(name, one) for one in allow)
 
 
+def find_kept_quiet(model: nn.Module, before: set[str], told: Iterable[str]) -> set[str]:
+    """Gives the missing parameters of a head that its class tells the loader not to mention.
+
+    A class of one's own can list its head in `_keys_to_ignore_on_load_missing`. What is another parameter under a
+    second name was given; and below the base model, classes list what they compute, such as positions.
+    """
+    named = dict(model.named_parameters(remove_duplicate=False))
+    given = {id(value) for name, value in named.items() if name not in before}
+    prefix = f"{getattr(model, 'base_model_prefix', '')}."
+    quiet = before.difference(told)
+    return {name for name in quiet if name in named and id(named[name]) not in given and not name.startswith(prefix)}
+
+
 def is_of_adapter(model: nn.Module, name: str, missing: Iterable[str]) -> bool:
     """True if the adapter's own copy is in the place of the parameter (`modules_to_save`), and isn't itself missing."""
     module: Any = model

@@ -85,8 +85,16 @@ def test_what_is_no_function_of_one_call_is_judged_or_refused(saved: Path) -> No
     for refused in (stream, Streams()):
         with pytest.raises(UsageError, match="async generator"):
             headscope.strict()(refused)
-    with pytest.warns(LoadNotJudged, match="async generator"):
+    with pytest.warns(LoadNotJudged, match="the async_generator that a decorated function returned"):
         headscope.strict()(a_plain_function(stream))()
+
+    async def start() -> None:
+        await headscope.strict()(lambda: asyncio.ensure_future(asyncio.sleep(0)))()
+
+    with pytest.warns(LoadNotJudged, match="the Task that"):
+        asyncio.run(start())
+    with pytest.raises(UsageError, match="before it began"):
+        headscope.strict().__exit__(None)
 
 
 def test_a_decorated_function_stays_of_its_kind() -> None:

@@ -1,0 +1,155 @@
+"""`strict` in the situations of public threads, in which people asked why scores are random: each stops in one line.
+
+The links are in docs/recipes.md. The oracle is the loader's own list of missing keys, or, for adapters, the tensors in
+the adapter's file.
+"""
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import peft
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from torch import nn
+from transformers import AutoModelForSequenceClassification as Auto
+from transformers.modeling_outputs import SequenceClassifierOutput
+
+import headscope
+from headscope.errors import HeadNotLoaded
+from tests.families import FAMILIES
+
+CLASSIFIER = {"classifier.weight", "classifier.bias"}
+POOLER = {"bert.pooler.dense.weight", "bert.pooler.dense.bias"}
+PAGE = Path(__file__).parents[3] / "docs" / "recipes.md"
+
+
+class SeveralHeads(transformers.BertPreTrainedModel):  # type: ignore[no-untyped-call]
+    """A class of one's own, as people write it in a module of Lightning."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.bert = transformers.BertModel(config)
+        self.classifiers = nn.ModuleList(nn.Linear(config.hidden_size, 2) for _ in range(2))
+        self.post_init()  # type: ignore[no-untyped-call]
+
+    def forward(self, input_ids: Any = None, attention_mask: Any = None, **_: Any) -> SequenceClassifierOutput:
+        pooled = self.bert(input_ids, attention_mask=attention_mask).pooler_output
+        return SequenceClassifierOutput(logits=torch.cat([one(pooled) for one in self.classifiers], -1))
+
+
+class QuietHead(SeveralHeads):  # type: ignore[no-untyped-call]
+    """One that tells the loader not to mention its head."""
+
+    _keys_to_ignore_on_load_missing = ["classifiers"]  # noqa: RUF012
+
+
+class Reward(transformers.BertPreTrainedModel):  # type: ignore[no-untyped-call]
+    """A model of rewards around a base model, as frameworks of RLHF write it."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.bert = transformers.BertModel(config)
+        self.value_head = nn.Linear(config.hidden_size, 1, bias=False)
+        self.post_init()  # type: ignore[no-untyped-call]
+
+    def forward(self, input_ids: Any = None, attention_mask: Any = None, **_: Any) -> torch.Tensor:
+        hidden = self.bert(input_ids, attention_mask=attention_mask).last_hidden_state
+        values: torch.Tensor = self.value_head(hidden)
+        return values[:, -1]
+
+
+def with_keys(folder: Path, change: Callable[[str], str]) -> None:
+    file = folder / "model.safetensors"
+    save_file({change(name): value for name, value in load_file(file).items()}, file, metadata={"format": "pt"})
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A base model, a language model, classifiers whose keys a program changed, and adapters without a head."""
+    folder = tmp_path_factory.mktemp("made")
+    family = FAMILIES["bert"]
+    for name, cls in (("base", family.base), ("mlm", "BertForMaskedLM"), ("whole", family.classifier)):
+        family.build(cls).save_pretrained(folder / name)
+    FAMILIES["llama"].build("LlamaForCausalLM").save_pretrained(folder / "lm")
+    for name, change in (("unwrapped", "module.{}"), ("other", "{}")):
+        shutil.copytree(folder / "whole", folder / name)
+        with_keys(folder / name, lambda key, text=change: text.format(key).replace("classifier", "head.out"))  # type: ignore[misc]
+    adapters: dict[str, dict[str, Any]] = {"bare": {}, "full": {"task_type": "SEQ_CLS"}}
+    for name, options in adapters.items():
+        base = Auto.from_pretrained(folder / "base", num_labels=2)
+        model: Any = peft.get_peft_model(base, peft.LoraConfig(target_modules=["query"], **options))
+        model.save_pretrained(folder / name)
+    return folder
+
+
+def _add_adapter(made: Path) -> Any:
+    model = Auto.from_pretrained(made / "base", num_labels=2)
+    model.load_adapter(str(made / "bare"))
+    return model
+
+
+def _in_two_steps(made: Path) -> Any:
+    model = Auto.from_pretrained(made / "base", num_labels=2)
+    return peft.PeftModel.from_pretrained(model, made / "bare").merge_and_unload()
+
+
+def _with_state(made: Path) -> Any:
+    state = {name: value for name, value in load_file(made / "whole" / "model.safetensors").items() if "bert." in name}
+    config = transformers.BertConfig.from_pretrained(made / "base")
+    return transformers.BertForSequenceClassification.from_pretrained(None, config=config, state_dict=state)
+
+
+HEADS = {f"classifiers.{number}.{kind}" for number in (0, 1) for kind in ("weight", "bias")}
+THREADS: dict[str, tuple[Callable[[Path], Any], set[str] | None]] = {
+    "huggingface/transformers#10329": (lambda made: Auto.from_pretrained(made / "other"), CLASSIFIER),
+    "huggingface/transformers#32067": (lambda made: Auto.from_pretrained(made / "unwrapped"), None),
+    "huggingface/transformers#5421": (lambda made: Auto.from_pretrained(made / "mlm"), CLASSIFIER | POOLER),
+    "huggingface/transformers#3142": (
+        lambda made: transformers.pipeline("text-classification", model=str(made / "base")), CLASSIFIER
+    ),
+    "huggingface/transformers#13358": (lambda made: SeveralHeads.from_pretrained(made / "base"), HEADS),
+    "GAIR-NLP/ReasonEval#4": (lambda made: QuietHead.from_pretrained(made / "base"), HEADS),
+    "huggingface/transformers#135": (_with_state, CLASSIFIER),
+    "OpenRLHF/OpenRLHF#209": (lambda made: Reward.from_pretrained(made / "base"), {"value_head.weight"}),
+    "dawoshi/meta-comprehensive-rag-benchmark-kdd-cup-2024#1": (
+        lambda made: Auto.from_pretrained(made / "lm"), {"score.weight"}
+    ),
+    "huggingface/peft#310": (lambda made: peft.AutoPeftModel.from_pretrained(made / "bare"), CLASSIFIER),
+    "huggingface/peft#876": (_in_two_steps, CLASSIFIER),
+    "huggingface/transformers#26160": (lambda made: Auto.from_pretrained(made / "bare"), CLASSIFIER),
+    "huggingface/peft#577": (_add_adapter, CLASSIFIER),
+    "huggingface/sentence-transformers#699": (
+        lambda made: pytest.importorskip("sentence_transformers").CrossEncoder(str(made / "base")), CLASSIFIER
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("thread", THREADS)
+def test_the_situation_of_a_thread_is_stopped(thread: str, made: Path) -> None:
+    load, lost = THREADS[thread]
+    kept = []
+    with pytest.raises(HeadNotLoaded) as caught, headscope.strict():
+        kept.append(load(made))  # a model that nobody keeps is judged no more
+    assert {*caught.value.parameters} == (
+        lost or {*FAMILIES["bert"].build("BertForSequenceClassification").state_dict()}
+    )
+
+
+@pytest.mark.parametrize("name", ["whole", "full"])
+def test_the_same_load_of_a_whole_save_passes(name: str, made: Path) -> None:
+    with headscope.strict():
+        Auto.from_pretrained(made / name)
+
+
+def linked() -> Iterator[str]:
+    for line in PAGE.read_text(encoding="utf-8").splitlines():
+        yield from re.findall(r"\[([\w.-]+/[\w.-]+#\d+)\]\(https://github\.com/", line)
+
+
+def test_the_page_lists_these_threads() -> None:
+    assert {*linked()} == {*THREADS}
