@@ -123,7 +123,10 @@ def recorded() -> Iterator[Record]:
         depth[0] += is_base * (1 if event == "call" else -1)
 
     config_class.__getattribute__ = read
-    manifest_class.config = property(lambda manifest: _ReadFields(parsed.fget(manifest), record))
+    manifest_class.config = property(
+        lambda manifest: _ReadFields(parsed.__get__(manifest), record),
+        parsed.__set__,
+    )
     sys.setprofile(on_call)
     try:
         yield record

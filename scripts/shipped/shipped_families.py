@@ -10,6 +10,7 @@ import transformers
 from transformers import AutoConfig
 
 from headscope.core.facts.stored.location import Location
+from headscope.core.model.classes.labels import are_placeholders
 from headscope.core.model.classes.reduced_config import DEPTHS
 from headscope.core.source.memory.shipped_structures import hold
 from headscope.core.source.memory.templates import Symbols
@@ -88,6 +89,8 @@ class Family:
     def find_legal(self) -> None:
         """Draws configurations, of which the first few have few layers."""
         self.traced = [*self.heads, *self.bases][0]
+        if not are_placeholders(tuple(self.config.id2label.values())):
+            raise Unfit(self.model_type, "its classes have names by default, which no template has")
         self.outcome = _outcome(self.traced, self.config)
         for number in range(_TRIES):
             # Sizes that are equal may have to be: but where they may differ, a template is made from such that do.
@@ -138,10 +141,14 @@ class Family:
         return [*kept, *self._unequal(kept)]
 
     def _unequal(self, relations: Sequence[list[Any]]) -> Iterator[list[Any]]:
-        """The pairs of sizes that may not be equal: then the model is another."""
+        """The pairs of sizes, and of ids, that may not be equal: then the model is another, or its run is.
+
+        A head that reads the end of a text by its token, for one, needs another token as padding.
+        """
         own = {name: getattr(self.config, name) for name in self.names}
-        sizes = [name for name, value in own.items() if type(value) is int and not is_id(name) and name not in DEPTHS]
-        for one, two in itertools.combinations(sizes, 2):
+        whole = [name for name, value in own.items() if type(value) is int and name not in DEPTHS]
+        pairs = [pair for pair in itertools.combinations(whole, 2) if is_id(pair[0]) is is_id(pair[1])]
+        for one, two in pairs:
             is_seen = any(getattr(config, one) == getattr(config, two) for _, config in self.drawn)
             for name, size in () if is_seen else ((one, own[two]), (two, own[one])):
                 if hold(relations, {**own, name: size}) and not self._runs(name, size):

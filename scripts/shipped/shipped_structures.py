@@ -328,7 +328,9 @@ def classes_of_family(names: Sequence[str]) -> dict[str, Any]:
                 told = examined(manifest, request, None)
         except Exception:  # whatever a class raises that can't be made by default
             continue
-        config = manifest.config
+        config, document = manifest.config, document_of(told)
+        if not told.report.model.labels_are_placeholders:
+            document["report"]["model"]["labels"] = list(told.report.model.labels)
         kind = ClassCount("stated", len(config["id2label"]) if "id2label" in config else None).kind
         own = {field: value for field, value in config.items() if field not in (*LABEL_FIELDS, *SILENT_FIELDS)}
         found[name] = {
@@ -339,7 +341,7 @@ def classes_of_family(names: Sequence[str]) -> dict[str, Any]:
             "default_classes": told.report.model.num_labels,
             "forms": [
                 {
-                    "base": document_of(told),
+                    "base": document,
                     "answers": [
                         [{"for": ["stated", kind, config.get("problem_type")], "changes": []}],
                         [{"for": None, "changes": []}],

@@ -24,6 +24,7 @@ from headscope.slices.loaded.unfilled import (
     is_of_adapter,
     judge_in_memory,
     not_loaded,
+    read_saved_config,
     refuse_other_things,
 )
 
@@ -345,7 +346,7 @@ def _judge_load(
     if not lost:
         return
     place = "" if reference is None else str(reference)
-    saved = _saved_config(place, options) or model.config.to_dict()
+    saved = read_saved_config(place, options) or model.config.to_dict()
     prefix = "" if getattr(model, "base_model", model) is model else f"{model.base_model_prefix}."
     if not prefix and _is_base_class(model):
         if len(lost) >= len(model.state_dict()):
@@ -374,17 +375,6 @@ def _judge_load(
     raise not_loaded(model, place, unfilled, saved)
 
 
-def _saved_config(reference: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Reads the configuration beside the weights, in whose place the load may have got another; {} for none."""
-    from transformers import PreTrainedConfig
-
-    try:
-        found, _ = PreTrainedConfig.get_config_dict(reference, **{**options, "local_files_only": True})
-    except (OSError, ValueError):
-        return {}
-    return dict(found)
-
-
 def _class_count(config: Mapping[str, Any]) -> int:
     """Gives the number of classes that a configuration stands for; Transformers' own default is two."""
     return config.get("num_labels") or len(config.get("id2label") or "12")
@@ -399,13 +389,18 @@ def _is_base_class(model: nn.Module) -> bool:
 
 def _split_by_path(model: Any, head: list[str], inside: list[str]) -> tuple[list[str], list[str]]:
     """Splits lost parameters by a trace into those of the head and those before it; leaves out what no score reads."""
+    from headscope.core.trace.record.execution import meta_copy
     from headscope.slices.inspect.run import inspect
 
     traced, reason = None, "headscope could not determine the head path"
-    try:
-        traced = inspect(model).head
-    except HeadscopeError as err:
-        reason = err.message
+    # Without weights it costs no memory: eleven large images can take more than there is.
+    for subject in filter(None, (meta_copy(model), model)):
+        try:
+            traced = inspect(subject).head
+        except HeadscopeError as err:
+            reason = err.message
+        if traced is not None:
+            break
     if traced is None:
         if not head:  # otherwise it is an error already
             _warn_unjudged(inside, reason)

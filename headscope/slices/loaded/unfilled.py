@@ -51,6 +51,17 @@ def judge_in_memory(model: nn.Module, allow: tuple[str, ...]) -> None:
         warnings.warn(f"headscope.strict can't judge the model: {gaps[0]}", LoadNotJudged, stacklevel=4)
 
 
+def read_saved_config(reference: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Reads the configuration beside the weights, in whose place the load may have got another; {} for none."""
+    from transformers import PreTrainedConfig
+
+    try:
+        found, _ = PreTrainedConfig.get_config_dict(reference, **{**options, "local_files_only": True})
+    except (OSError, ValueError):
+        return {}
+    return dict(found)
+
+
 def is_allowed(name: str, allow: tuple[str, ...]) -> bool:
     """True if a name stands for the parameter, for a module that holds it, or for both with `*`."""
     return any(name == one or name.startswith(f"{one}.") or fnmatchcase(name, one) for one in allow)

@@ -361,7 +361,7 @@ def test_a_lost_head_is_found_in_a_subfolder_and_where_no_configuration_can_be_r
     family.build(family.classifier, num_labels=3).save_pretrained(tmp_path / "part")
     without(tmp_path / "part", "classifier")
     assert lost_in(lambda: Auto.from_pretrained(tmp_path, subfolder="part")) == CLASSIFIER
-    monkeypatch.setattr(strict_loads, "_saved_config", lambda *place: {})
+    monkeypatch.setattr(strict_loads, "read_saved_config", lambda *place: {})
     assert lost_in(lambda: Auto.from_pretrained(tmp_path, subfolder="part")) == CLASSIFIER
 
 

@@ -25,6 +25,7 @@ from headscope.core.source.memory.templates import filled
 from headscope.core.source.storage import shipped
 from headscope.core.source.storage.shipped import CLASSES, PLACE, SOURCES
 from headscope.errors import Malformed
+from scripts.shipped.shipped_structures import classes_of_family
 from tests import warm
 from tests.families import FAMILIES
 from tests.headers_only import NAMES, Checkpoint, write
@@ -191,6 +192,17 @@ def test_a_shipped_class_is_what_an_examination_gives(number: int, place: Path) 
     told = list(differences_of_class(compared[number]))
     assert [line for line in told if TRACED not in line or IS_MADE_HERE] == []
     assert len(compared) == CLASSES_COMPARED
+
+
+@pytest.mark.parametrize("name", ["BertForSequenceClassification", "OpenAIPrivacyFilterForTokenClassification"])
+def test_the_facts_of_a_class_are_made_as_they_were(name: str) -> None:
+    made = json.loads(json.dumps(classes_of_family([name])[name]))
+    with ZipFile(PLACE) as whole:
+        family = json.loads(whole.read(CLASSES))[name]
+        kept = json.loads(whole.read(shipped.classes_of(family)))[name]
+    assert {*made} == {*kept}
+    # What ran depends on what was imported before.
+    assert [field for field in made if made[field] != kept[field] and field != "code"] == []
 
 
 def first_entry(model_type: str = "bert") -> dict[str, Any]:
