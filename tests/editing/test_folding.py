@@ -236,6 +236,7 @@ def test_the_one_score_of_an_older_scikit_learn_is_not_taken_for_that_of_a_sigmo
         (LogisticRegression(), range(2), {"multi_class": "auto", "solver": "liblinear"}),
         (LogisticRegression(fit_intercept=False), range(3), {}),
         (LogisticRegressionCV(Cs=2, cv=2), np.array(["bad", "fine", "good"], dtype=object), {}),
+        (LogisticRegressionCV(Cs=2, cv=2), range(3), {}),
     ],
 )
 def test_a_classifier_whose_probabilities_a_softmax_gives_is_planned(

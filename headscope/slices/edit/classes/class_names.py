@@ -93,5 +93,6 @@ def refused_report(
     source: str | PathLike[str], output: str | PathLike[str] | None, wish: EditWish, err: HeadscopeError
 ) -> EditReport:
     """Builds the report on an edit that is refused, with the reason."""
-    place, proof = fspath(source if output is None else output), EditProof(reason=err.message)
+    place = fspath(source if output is None else output)
+    proof = EditProof(reason="; ".join(filter(None, (err.message, err.hint))))
     return EditReport(tool_version(), fspath(source), place, "", (), proof, is_dry_run=wish.dry_run)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from headscope.core.checkpoints.formats.pickle.values import Dialect, Global, Opaque
+from headscope.core.checkpoints.formats.pickle.values import Dialect, Global, Instance, Opaque
 from headscope.errors import Malformed
 
 # Of a state dict, a tensor takes about 45 steps and 1.8 kB, so files of some 30,000 tensors are read. The limits keep a
@@ -132,6 +132,6 @@ class Machine:
         is_plain = type(key) is str or (type(key) is int and 0 <= key < _LARGEST_KEY)
         if is_plain or (self.names is not None and isinstance(key, Opaque)):
             return key
-        if self.names is None:
+        if self.names is None and not isinstance(key, Instance):  # a number of NumPy in what a search kept
             raise self.bad("a key is neither a text nor a small number")
         return Opaque(type(key).__name__)
