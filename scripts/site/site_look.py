@@ -518,7 +518,7 @@ def _picture(report: Report) -> Picture:
 
 
 def _with_counts_below(picture: Picture) -> Picture:
-    """The picture with the parameters of the base model on a line of their own, however many digits they have."""
+    """The picture with the parameters of the base model on a separate line, however many digits they have."""
     base = [node for node in picture.nodes if node.kind is BoxKind.BASE]
     below = {node.id: replace(node, beside="", lines=(node.beside, *node.lines)) for node in base if node.beside}
     return replace(picture, nodes=tuple(below.get(node.id, node) for node in picture.nodes))
