@@ -27,7 +27,7 @@ TABLE = {
     ),
     "schema": Generated("pages.write_schema", "docs/schema, from the facts"),
     "reference": Generated(
-        "pages.write_reference", "docs/cli.md, json.md, api.md, from commands, facts and docstrings"
+        "pages.write_reference", "docs/cli.md, json.md, api.md, commands of the skill, from commands, facts, docstrings"
     ),
     "architecture": Generated(
         "pages.write_architecture", "pictures of docs/architecture.md, from the linted contracts"

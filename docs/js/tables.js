@@ -1,5 +1,5 @@
-// The atlas can be filtered and sorted, and wide tables scrolled with the keyboard; without this script the tables are as
-// they are written.
+// The atlas can be filtered and sorted, and wide tables scrolled with the keyboard, and buttons of code blocks are no landmarks;
+// without this script the tables are as they are written.
 "use strict";
 
 function build(page) {
@@ -112,12 +112,18 @@ function reachable() {
   }
 }
 
+// The theme gives each block of code a `nav` for its button: no place to go to, and all have the same name.
+function plain() {
+  for (const nav of document.querySelectorAll("nav.md-code__nav:not([role])")) nav.setAttribute("role", "none");
+}
+
 function start() {
   document.querySelectorAll("article").forEach(build);
   document.querySelectorAll("article h1").forEach((title) => breakName(title.firstChild));
-  new MutationObserver(reachable).observe(document.body, { childList: true, subtree: true });
+  new MutationObserver(() => { reachable(); plain(); }).observe(document.body, { childList: true, subtree: true });
   addEventListener("resize", reachable);
   addEventListener("load", reachable);
   reachable();
+  plain();
 }
 if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start); else start();

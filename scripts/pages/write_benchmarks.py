@@ -37,7 +37,7 @@ def measured_page() -> str:
 
     record = read_record()
     lines = ["## Goals and the last measurement", ""]
-    lines += ["| benchmark | compares | goal | measured (smallest - largest) | |", "|---|---|---|---|---|"]
+    lines += ["| benchmark | compares | goal | measured (smallest - largest) | result |", "|---|---|---|---|---|"]
     for name in BENCHMARKS:
         lines += _rows(name, record[name]["goals"]) if name in record else _unmeasured(name)
     lines += ["", "## As it was printed", ""]

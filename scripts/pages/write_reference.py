@@ -1,4 +1,4 @@
-"""Writes the tables of docs/cli.md, docs/json.md and docs/api.md from the code, or `--check`s them."""
+"""Writes the tables of docs/cli.md, docs/json.md, docs/api.md and of the skill for agents from the code."""
 
 import sys
 from collections import Counter
@@ -11,9 +11,13 @@ from headscope.shell.app import build_application
 from scripts.pages.api_page import api_reference
 from scripts.pages.write_schema import build_schema
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+SKILL = ROOT / "packaging" / "skills" / "headscope" / "SKILL.md"
 _BELOW = "<!-- below: scripts/pages/write_reference.py -->"
 """What is above it in a page is written by hand."""
+_COMMANDS, _END = "<!-- commands: scripts/pages/write_reference.py -->", "<!-- end of commands -->"
+"""Around the commands in the skill, the rest of which is written by hand."""
 _COMMON = 5
 """How many commands must have an option for it to be described once."""
 
@@ -22,15 +26,38 @@ def main(arguments: list[str]) -> int:
     """Writes the pages, or says whether they are as they would be written."""
     status = 0
     for name, made in (("cli.md", cli_reference()), ("json.md", json_reference()), ("api.md", api_reference())):
-        page = DOCS / name
-        text = page.read_text(encoding="utf-8")
-        fresh = text.partition(_BELOW)[0] + _BELOW + "\n\n" + made
-        if arguments != ["--check"]:
-            page.write_text(fresh, encoding="utf-8")
-        elif text != fresh:
-            sys.stderr.write(f"docs/{name} is not what the code says; run `python -m scripts.generate reference`\n")
-            status = 1
-    return status
+        above = (DOCS / name).read_text(encoding="utf-8").partition(_BELOW)[0]
+        status |= _write_page(DOCS / name, f"{above}{_BELOW}\n\n{made}", arguments)
+    above, _, rest = SKILL.read_text(encoding="utf-8").partition(_COMMANDS)
+    fresh = f"{above}{_COMMANDS}\n\n{skill_commands()}\n\n{_END}{rest.partition(_END)[2]}"
+    return status | _write_page(SKILL, fresh, arguments)
+
+
+def _write_page(page: Path, fresh: str, arguments: list[str]) -> int:
+    """Writes a page, or returns 1 if it differs with `--check`."""
+    if arguments != ["--check"]:
+        page.write_text(fresh, encoding="utf-8")
+    elif page.read_text(encoding="utf-8") != fresh:
+        place = page.relative_to(ROOT)
+        sys.stderr.write(f"{place} is not what the code says; run `python -m scripts.generate reference`\n")
+        return 1
+    return 0
+
+
+def skill_commands() -> str:
+    """Every command with the option that answers in one line, and the one that gives the fewest fields."""
+    application: Any = build_application()
+    lines = ["| command | does | one line | fields |", "|---|---|---|---|"]
+    for name, command in application.commands.items():
+        takes = {spelled: option for option in _options(command) for spelled in option.opts}
+        line = "`-q`" if "-q" in takes else ""
+        fields = "`--json`" if "--json" in takes else ""
+        if "--format" in takes and "`brief`" in _kind(takes["--format"]):
+            fields = f"`--format brief`, then {fields}"
+        usage = f"headscope {_usage(name, command)}".removesuffix(" [OPTIONS]")
+        purpose = f"{COMMANDS[name].purpose}{' Experimental.' if COMMANDS[name].is_experimental else ''}"
+        lines.append(f"| `{usage}` | {purpose} | {line} | {fields} |")
+    return "\n".join(lines)
 
 
 def cli_reference() -> str:

@@ -22,7 +22,7 @@ if (reason) {
 const { chromium } = require("playwright-core");
 const { HtmlValidate } = require("html-validate");
 const AXE = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
-const WIDTHS = [375, 768, 1280];
+const WIDTHS = [390, 768, 1280, 1920];
 const THEMES = ["light", "dark"];
 const EVERY = 14; // of the pages of the atlas, which are made alike: 30 of them
 const AT_ONCE = 3;

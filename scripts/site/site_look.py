@@ -65,7 +65,7 @@ from headscope.shared.report.report_facts import (
 )
 from headscope.shared.report.verdict import tell_verdict
 from headscope.slices.diagram.layout import NARROW, WIDTH
-from headscope.slices.diagram.picture import Picture, picture_of
+from headscope.slices.diagram.picture import BoxKind, Picture, picture_of
 from headscope.slices.diagram.svg import color_variables, drawing_rules, svg_text
 from scripts.pages.shipped_sizes import SIZES
 from scripts.shipped.template_fitting import Unfit, changes_between, fitted
@@ -276,7 +276,7 @@ def _face(report: Report, *, is_default: bool) -> dict[str, Any]:
         "labels": told,
         "tokens": _tokens(report),
         "svg": _drawing(_picture(report), WIDTH),
-        "narrow": _drawing(_picture(report), NARROW),
+        "narrow": _drawing(_with_counts_below(_picture(report)), NARROW),
         "markdown": markdown.split("\n"),
         "next": [list(step) for step in next_of_inspect(report, COMMAND, details=False)],
     }
@@ -382,7 +382,9 @@ class _Said:
         if name in DEPTHS:
             return draw.randint(2, 5)
         if isinstance(own, float):
-            return own * draw.choice([0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5])
+            # One with more digits breaks the lines of the narrow picture elsewhere: no template would fit.
+            other = (own * times for times in (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5, 4.0, 5.0))
+            return draw.choice([size for size in other if len(str(size)) <= len(str(own))])
         if own >= 20_000:
             return own + draw.choice([0, 3, -77])
         if is_large and own >= 100:  # in four digits, and not so large that no formula is proven
@@ -513,6 +515,13 @@ def _picture(report: Report) -> Picture:
     unnamed = replace(report, model=replace(report.model, labels=()))
     subtitle = f"{report.checkpoint.model_type}, Transformers {report.environment.transformers}"
     return replace(picture_of(unnamed), subtitle=subtitle)
+
+
+def _with_counts_below(picture: Picture) -> Picture:
+    """The picture with the parameters of the base model on a separate line, however many digits they have."""
+    base = [node for node in picture.nodes if node.kind is BoxKind.BASE]
+    below = {node.id: replace(node, beside="", lines=(node.beside, *node.lines)) for node in base if node.beside}
+    return replace(picture, nodes=tuple(below.get(node.id, node) for node in picture.nodes))
 
 
 def _drawing(picture: Picture, width: int) -> list[str]:

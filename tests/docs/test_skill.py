@@ -97,6 +97,20 @@ def test_a_command_in_the_table_gives_a_document(
     assert code == (3 if words[0] == "engines" else 0), document  # engines choose by the class in config.json: none
 
 
+def test_every_command_is_listed_with_options_that_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    from headscope.commands import COMMANDS
+    from headscope.shell import main
+
+    rows = re.findall(r"^\| `headscope ([\w-]+)[^`]*` \|[^|]+\|([^|]*)\|([^|]*)\|$", TEXT, re.MULTILINE)
+    assert [name for name, _, _ in rows] == list(COMMANDS)
+    for name, line, fields in rows:
+        main([name, "--help-all"])
+        shown = capsys.readouterr().out
+        for option in re.findall(r"`(-[\w-]+)", line + fields):
+            assert option in shown, f"{name} {option}"
+    assert [name for name, _, fields in rows if "brief" in fields] == ["inspect"]
+
+
 def test_the_exit_codes_are_those_there_are() -> None:
     from headscope.errors import ExitCode
 

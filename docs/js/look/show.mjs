@@ -21,20 +21,36 @@ const count = (number, noun) => `${withCommas(number)} ${noun}${number === 1 ? "
 // All of an answer below the heading of its checkpoint.
 export function answerElements(answer, read, words) {
   const { report } = answer;
+  // What the sentence in words says of the head, formula and loss say again.
+  const [first, later] = answer.words && !isWide() ? parted(answer.lines, ([name]) => !["formula", "loss", "problem"].includes(name)) : [answer.lines, []];
   return [
     element("p", { class: `look-verdict look-${answer.tone}` }, report.headline),
     ...(answer.words ? [element("p", { class: "look-words" }, answer.words)] : []),
     ...tokenStrip(answer.tokens),
-    factList([...answer.lines, ["labels", answer.labels]]),
+    factList([...first, ["labels", answer.labels]]),
+    ...shortOnPhones("Formula and loss", "", later.length ? [factList(later)] : []),
     ...findingsOf(report.findings),
     ...pictureOf(answer, words),
-    ...headTable(report),
-    ...weightLists(report.weights),
+    ...shortOnPhones("Weights", "h3", [...headTable(report), ...weightLists(report.weights)]),
     ...labelList(report.model.labels),
-    ...gapsOf(report),
+    ...noteList(report.not_determined.map((gap) => `not determined: ${gap.what}: ${gap.reason}`)),
+    ...shortOnPhones("Notes", "", noteList(report.notes)),
     ...commandsOf("The rest", answer.next),
-    element("p", { class: "look-scope" }, scopeOf(read, words)),
+    ...shortOnPhones("What was read", "", [element("p", { class: "look-scope" }, scopeOf(read, words))]),
   ];
+}
+
+const isWide = () => globalThis.matchMedia("(min-width: 45em)").matches;
+
+function parted(items, isFirst) {
+  return [items.filter(isFirst), items.filter((one) => !isFirst(one))];
+}
+
+// Below a heading, if there is one; on a phone, where it would fill the screen, it opens on request.
+function shortOnPhones(title, heading, children) {
+  if (!children.length) return [];
+  if (!isWide()) return [element("details", {}, element("summary", {}, title), ...children)];
+  return [...(heading ? [element(heading, {}, title)] : []), ...children];
 }
 
 function scopeOf(read, words) {
@@ -64,10 +80,15 @@ const SIGNS = { read: "\u25b2 ", "not told": "? " };
 const SPOKEN = { read: "read", "not told": "not known" };
 
 function findingsOf(findings) {
-  if (!findings.length) return [];
-  const items = findings.map((one) => element("li", { class: `look-${one.severity}` },
-    element("a", { href: `rules.html#${one.id.toLowerCase()}` }, one.id), ` ${one.severity}: `, element("strong", {}, `${one.title}.`), ` ${one.message} ${one.remedy}`));
-  return [element("h3", {}, "Findings"), element("ul", { class: "look-findings" }, ...items)];
+  const listed = (some) => some.length ? [element("ul", { class: "look-findings" }, ...some.map(findingItem))] : [];
+  const [graver, notes] = isWide() ? [findings, []] : parted(findings, (one) => one.severity !== "note");
+  const named = notes.map((one) => one.id).join(", ");
+  return [...(graver.length ? [element("h3", {}, "Findings")] : []), ...listed(graver), ...shortOnPhones(`${count(notes.length, "note")}: ${named}`, "", listed(notes))];
+}
+
+function findingItem(one) {
+  return element("li", { class: `look-${one.severity}` },
+    element("a", { href: `rules.html#${one.id.toLowerCase()}` }, one.id), ` ${one.severity}: `, element("strong", {}, `${one.title}.`), ` ${one.message} ${one.remedy}`);
 }
 
 // The picture as an image: whatever is in it, nothing in it runs. The style sheet shows that of the page's theme; a
@@ -88,8 +109,7 @@ function pictureOf(answer, words) {
   const name = `Picture of the head of ${answer.report.checkpoint.reference}`;
   const picture = element("div", { class: "look-picture", tabindex: "0", role: "region", "aria-label": name }, ...images);
   // On a phone, what it repeats of the lines above fills three screens: it opens on request.
-  const isWide = globalThis.matchMedia("(min-width: 45em)").matches;
-  return [element("details", isWide ? { open: "" } : {}, element("summary", {}, "From the hidden states to the scores: the picture"), picture)];
+  return [element("details", isWide() ? { open: "" } : {}, element("summary", {}, "From the hidden states to the scores: the picture"), picture)];
 }
 
 function headTable(report) {
@@ -98,7 +118,7 @@ function headTable(report) {
   const rows = tensors.map((item) => element("tr", {}, element("td", {}, code(item.name)), element("td", {}, size(item.shape)),
     element("td", {}, element("span", { class: `look-status look-${item.status}` }, item.status), item.live ? "" : " (no score depends on it)")));
   const head = element("tr", {}, ...["tensor of the head", "shape", "status"].map((text) => element("th", { scope: "col" }, text)));
-  return [element("h3", {}, "Weights"), element("div", { class: "look-scroll", tabindex: "0", role: "region", "aria-label": `Weights of the head of ${report.checkpoint.reference}` },
+  return [element("div", { class: "look-scroll", tabindex: "0", role: "region", "aria-label": `Weights of the head of ${report.checkpoint.reference}` },
     element("table", { class: "look-table" }, element("thead", {}, head), element("tbody", {}, ...rows)))];
 }
 
@@ -128,8 +148,7 @@ function manyOf(name, list) {
   return element("div", { class: "look-many", tabindex: "0", role: "group", "aria-label": name }, list);
 }
 
-function gapsOf(report) {
-  const lines = [...report.notes, ...report.not_determined.map((gap) => `not determined: ${gap.what}: ${gap.reason}`)];
+function noteList(lines) {
   return lines.length ? [element("ul", { class: "look-notes" }, ...lines.map((text) => element("li", {}, text)))] : [];
 }
 

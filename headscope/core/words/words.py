@@ -101,6 +101,12 @@ def brief_rule(pooling: Pooling) -> str:
     return f"{kind}: {pooling.rule}" if pooling.rule else kind
 
 
+def reads_decoder(pooling: Pooling) -> bool:
+    """True if all hidden states that the head reads were made inside a module named `decoder`: those of T5, BART."""
+    modules = [source.module.split(".") for part in pooling.parts for source in part.sources]
+    return bool(modules) and all("decoder" in path for path in modules)
+
+
 SENTENCE_POOLING = {
     "cls": "first token",
     "max": "maximum over the tokens that are not padding",

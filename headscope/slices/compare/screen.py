@@ -104,9 +104,11 @@ class _Heads:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         models = [report.checkpoint.reference for report in self.comparison.reports]
         rows = list((_difference_rows if self.details else _brief_rows)(self.comparison))
-        width = (options.max_width - _MARGIN) // max(len(models), 1) - GAP
+        share = (options.max_width - _MARGIN) // max(len(models), 1) - GAP
+        names = [label(name, STRONG) for name in models]
+        width = min(share, max(cell.cell_len for row in (names, *(cells for _, cells in rows)) for cell in row))
         if options.max_width >= 120 and 1 < len(models) <= 4:
-            yield from _row_lines("", [label(name, STRONG) for name in models], width)
+            yield from _row_lines("", names, width)
             for name, cells in rows:
                 same = [cells[0], *(Text("the same", QUIET) for _ in cells[1:])]
                 yield from _row_lines(name, same if _are_equal(cells) else cells, width)

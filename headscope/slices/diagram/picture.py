@@ -13,7 +13,7 @@ from headscope.core.facts.report import find_without_place
 from headscope.core.words.console import Tone
 from headscope.core.words.safe import safe
 from headscope.core.words.tokens import Cell, CellRow, is_pooling_known, legend_of, token_rows
-from headscope.core.words.words import POOLING, SOURCE, axes_of, brief_rule, loss_of, place_words
+from headscope.core.words.words import POOLING, SOURCE, axes_of, brief_rule, loss_of, place_words, reads_decoder
 from headscope.shared.pictures.markup import Tint
 from headscope.shared.report.head.stages import (
     fate_of,
@@ -207,7 +207,7 @@ def _hidden_node(report: Report, head: Head) -> PictureNode:
     return PictureNode(
         "hidden",
         BoxKind.HIDDEN,
-        "hidden states",
+        "hidden states of the decoder" if reads_decoder(pooling) else "hidden states",
         beside=safe(axes_of(head.hidden_shape)),
         lines=(legend_of(rows),),
         rows=rows,

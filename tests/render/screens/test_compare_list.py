@@ -42,3 +42,14 @@ def test_the_signs_of_very_many_models_have_a_line_before_their_value() -> None:
 
 def test_two_models_have_a_line_each() -> None:
     assert "classes       A  3\n              B  2\n" in plain_text(compare_screen(of_classes(3, 2)), 80)
+
+
+def test_columns_are_no_wider_than_what_is_in_them() -> None:
+    comparison = of_classes(3, 2)
+    shown = plain_text(compare_screen(comparison), 200).splitlines()
+    [first] = [line for line in shown if line.startswith("classes")]
+    longest = max(
+        len(line[14:].split("  ")[0]) for line in shown if line[:14].strip() in {"class", "formula", "weights"}
+    )
+    assert first.index("2") == 14 + longest + 2
+    assert plain_text(compare_screen(comparison), 1_000).splitlines() == shown

@@ -3,12 +3,15 @@
 from dataclasses import replace
 
 import pytest
+import transformers
 from reports import roberta
 
+import headscope
 from headscope.core.facts.counting import list_of
 from headscope.core.facts.stored.checkpoint import told_gaps
-from headscope.core.words.words import POOLING, axes_of, bytes_of, loss_of, share_of, size_of
-from headscope.facts import Gap, ModelFacts, PoolingKind, Task
+from headscope.core.words.words import POOLING, axes_of, bytes_of, loss_of, reads_decoder, share_of, size_of
+from headscope.facts import Gap, Head, HiddenSource, ModelFacts, PoolingKind, Task
+from headscope.shared.report.head.stages import path_root
 
 BYTES = (
     (0, "0 bytes"),
@@ -65,3 +68,41 @@ def test_shapes_shares_and_lists() -> None:
     assert share_of(592_899, 124_647_939) == "0.48%"
     assert share_of(1, 0) == "0%"
     assert list_of("abc", 2) == "a, b and 1 more"
+
+
+SOURCES = (
+    (("model.decoder.layers.11.final_layer_norm",), "of the bart decoder"),
+    (("decoder.dropout", "decoder.layers.2"), "of the bart decoder"),
+    (("model.encoder.layers.11.final_layer_norm",), "of bart"),
+    (("model.decoder.layers.1", "model.encoder.layers.1"), "of bart"),  # a head that reads both
+    (("model.decoder_norm",), "of bart"),
+    (("",), "of bart"),
+    ((), "of bart"),
+)
+
+
+@pytest.mark.parametrize(("modules", "words"), SOURCES)
+def test_hidden_states_are_of_the_decoder_only_if_all_were_made_there(modules: tuple[str, ...], words: str) -> None:
+    head = roberta().head
+    assert isinstance(head, Head)
+    part = replace(head.pooling.parts[0], sources=tuple(HiddenSource(module=name) for name in modules))
+    read = replace(head, pooling=replace(head.pooling, parts=(part,)))
+    assert reads_decoder(read.pooling) == ("decoder" in words)
+    assert path_root(read, "bart", "").plain == f"hidden states [batch, sequence, 768] {words}"
+
+
+@pytest.mark.parametrize("name", ["BartForSequenceClassification", "T5ForTokenClassification"])
+def test_the_decoder_is_named_where_the_class_has_one(name: str) -> None:
+    """Transformers gives T5 for token classification its encoder only."""
+    model = getattr(transformers, name)(transformers.AutoConfig.for_model(name.partition("For")[0].lower(), **SMALL))
+    has_decoder = any("decoder" in path.split(".") for path, _ in model.named_modules())
+    head = headscope.inspect(model).head
+    assert head is not None
+    assert reads_decoder(head.pooling) == has_decoder == name.startswith("Bart")
+
+
+SMALL = {"d_model": 16, "vocab_size": 60, "d_ff": 16, "num_layers": 1, "num_heads": 2, "d_kv": 8} | {
+    f"{part}_{name}": size
+    for part in ("encoder", "decoder")
+    for name, size in (("layers", 1), ("attention_heads", 2), ("ffn_dim", 16))
+}

@@ -58,7 +58,9 @@ _LAYOUTS = (
     _Layout(brief=True, source=False),
     _Layout(arrow=True, aligned=False),
 )
-"""From roomy to narrow; the first that fits is taken. The source gives way first; lines of the last one may wrap."""
+"""From roomy to narrow; the first that fits is taken. The source gives way first; lines of the last one may wrap, those
+without their source.
+"""
 
 
 @dataclass(frozen=True)
@@ -74,13 +76,16 @@ class HeadPath:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         shown = _main_stages(self.head)
         room = options.max_width - GUIDE
-        laid = ((self._lines_in(layout, shown), layout) for layout in _LAYOUTS)
+        laid = ((self._lines_in(layout, shown, room), layout) for layout in _LAYOUTS)
         lines, layout = first_fitting(((each, each[0]) for each in laid), room)
         yield self._build_tree(lines, shown, layout)
 
-    def _lines_in(self, layout: _Layout, shown: list[Stage]) -> list[Text]:
-        rows = [self._stage_row(stage, layout) for stage in shown]
-        return align(rows) if layout.aligned else [line for row in rows for line in align([row])]
+    def _lines_in(self, layout: _Layout, shown: list[Stage], room: int) -> list[Text]:
+        if layout.aligned:
+            return align([self._stage_row(stage, layout) for stage in shown])
+        each = (self._stage_row(stage, layout) for stage in shown)
+        # Wrapped, the number of the source line would stand alone.
+        return [line if line.cell_len <= room else align([row[:-1]])[0] for row in each for line in align([row])]
 
     def _stage_row(self, stage: Stage, layout: _Layout) -> list[Text]:
         is_pooling = self.is_pooling_known and stage.index == pooling_stage(self.head)

@@ -9,7 +9,7 @@ from rich.text import Text
 from headscope.core.facts import Carried, Head, HeadParameter, ParameterStatus, Shape, Stage, UnusedModule
 from headscope.core.words.console import QUIET, STRONG
 from headscope.core.words.safe import safe
-from headscope.core.words.words import axes_of, size_of
+from headscope.core.words.words import axes_of, reads_decoder, size_of
 
 GUIDE = 4
 """The cells that the guides of a tree take before a stage."""
@@ -82,9 +82,13 @@ def logits_shape(head: Head) -> Shape:
 
 
 def path_root(head: Head, model_type: str, file: str) -> Text:
-    """Writes the beginning of the path: `hidden states [batch, sequence, 768] of bert  modeling_bert.py`."""
+    """Writes the beginning of the path: `hidden states [batch, sequence, 768] of bert  modeling_bert.py`; those that a
+    decoder made are `of the bart decoder`.
+    """
     root = Text.assemble(("hidden states ", STRONG), axes_of(head.hidden_shape), overflow="fold")
-    root.append(f" of {safe(model_type)}" if model_type else "")
+    family = safe(model_type)
+    of_decoder = f" of the {family} decoder".replace("  ", " ")
+    root.append(of_decoder if reads_decoder(head.pooling) else f" of {family}" if family else "")
     return root.append(f"  {safe(file)}" if file else "", QUIET)
 
 

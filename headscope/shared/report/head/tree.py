@@ -127,11 +127,12 @@ def lines_of(head: Head, layout: Layout, version: str = "") -> StageLines:
 def _stage_rows(head: Head, layout: Layout, version: str, *, short: bool) -> Iterator[list[Text]]:
     before: Shape = head.hidden_shape
     for stage in head.stages:
+        places = [Text(_shapes_of(stage, before, layout.inputs)), linked_source(stage, version, short=short)]
+        # Lines that are not aligned may wrap: at their end, the number of the source line would stand alone.
         row = [
             label(operation_of(stage), OPERATION),
             label(module_of(stage), MODULE),
-            Text(_shapes_of(stage, before, layout.inputs)),
-            linked_source(stage, version, short=short),
+            *(places if layout.aligned else reversed(places)),
         ]
         if layout.parameters:
             row.append(_inline_parameters(head, stage))
