@@ -171,8 +171,8 @@ def read_scores(path: Path, card: Card, *, is_raw: bool) -> GivenScores:
     items = [Answer(_read_row(path, f"{name}, row {at}", row), labels) for at, row in enumerate(rows)]
     odd = next((at for at, item in enumerate(items) if len(item.scores) != width), None)
     if odd is not None:
-        found = f"{name}, row {odd}: {counted(len(items[odd].scores), 'number')}"
-        raise _unfit_error(path, f"{found} found, and one for each of the card's {width} classes expected")
+        given = f"{name}, row {odd}: {counted(len(items[odd].scores), 'number')}"
+        raise _unfit_error(path, f"{given} found, and one for each of the card's {width} classes expected")
     engine, version, dtype = (str(document.get(key, "")) for key in ("engine", "version", "dtype"))
     if dtype not in ("", *PRECISIONS):
         raise _unfit_error(path, f"dtype: {dtype[:80]!r} found, and {list_of(PRECISIONS, 3)} expected")
