@@ -147,7 +147,7 @@ def _explanation_of_way(name: str, function: ScoreFunction, way: _Way, logits: S
 
 def _order_by_distance(expected: Scores, given: Scores) -> tuple[int, ...] | None:
     """Gives for each column of `given` the nearest of `expected`; None where two have the same."""
-    # Column by column: all distances of thousands of classes at once would take gigabytes.
+    # Column by column: the distances of thousands of classes would take gigabytes together.
     return _one_to_one(np.asarray([np.abs(expected - column[:, None]).max(0).argmin() for column in given.T]))
 
 

@@ -127,9 +127,8 @@ def verify_card(
     asking = with_defaults(ServerOptions, options)
     if (url is None) == (scores is None):
         raise UsageError("verify_card compares with either a URL or a file of scores", "give one of them")
-    asked = sorted(
-        name for name in ASKED_OPTIONS & options.keys() if options[name] != with_defaults(ServerOptions, {})[name]
-    )
+    plain = with_defaults(ServerOptions, {})
+    asked = [name for name in sorted(ASKED_OPTIONS) if asking[name] != plain[name]]
     if scores is not None and asked:
         raise UsageError(f"{list_of(asked, 3)}: only for a server, and scores were given", "leave out one of the two")
     known = read_card(Path(fspath(card)))

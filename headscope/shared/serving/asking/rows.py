@@ -161,7 +161,7 @@ def tensor_rows(payload: Any, count: int) -> list[Answer]:
         found, is_raw = _float_rows(first, count), first.get("name") == _PREFERRED[0]
         for other in others:
             is_like = other.get("shape") == first.get("shape")
-            if is_like and _predicted(_float_rows(other, count)) != _predicted(found):
+            if is_like and _predicted_classes(_float_rows(other, count)) != _predicted_classes(found):
                 names = f"{first['name']} and {other['name']}"
                 raise wrong_answer(f"{names} whose highest values are of other classes", "outputs that agree")
         return [replace(item, is_raw=is_raw) for item in found]
@@ -171,7 +171,7 @@ def tensor_rows(payload: Any, count: int) -> list[Answer]:
     raise wrong_answer(f"the outputs {told or '(none)'}", "one tensor of floats, or one with the JSON of a pipeline")
 
 
-def _predicted(answers: Sequence[Answer]) -> list[int]:
+def _predicted_classes(answers: Sequence[Answer]) -> list[int]:
     return [item.scores.index(max(item.scores)) for item in answers]
 
 
