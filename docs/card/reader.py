@@ -75,7 +75,7 @@ def compare(card, file, precision="float32"):
         return "FAIL", f"{tokenizer}the head was not compared"
     only = lambda rows: rows if is_same else [rows[at] for at in places]
     given, expected = only(rows), only(all_expected)
-    off, margin = difference(given, expected), 10 * tolerance
+    off, margin = difference(given, expected), (10 if precision == "float32" else 2) * tolerance
     if off <= tolerance:
         is_plain = kind == "logits" or card["activation"] == "none"
         telling = [row for row in expected if is_plain or any(abs(value - round(value)) > margin for value in row)]

@@ -78,10 +78,10 @@ fn compare(card: &Json, file: &Json, precision: &str) -> Found<(&'static str, St
     if is_same { places = (0..rows.len()).collect() } let tokenizer = if others.is_empty() { String::new() } else { format!("the tokenizer differs on inputs {others:?}; ") }; if places.is_empty() { return Ok(("FAIL", format!("{tokenizer}the head was not compared"))) }
     let only = |rows: Rows| -> Rows { places.iter().map(|at| rows[*at].clone()).collect() };
     let (given, expected, is_plain) = (only(rows), only(all), kind == "logits" || card.at("activation")?.text()? == "none"); let off = off_by(&expected, &plain, &given);
-    if off <= limit {
-        let telling: Vec<&Vec<f64>> = expected.iter().filter(|row| is_plain || row.iter().any(|value| (value - value.round()).abs() > 10.0 * limit)).collect();
+    let margin = limit * if precision == "float32" { 10.0 } else { 2.0 }; if off <= limit {
+        let telling: Vec<&Vec<f64>> = expected.iter().filter(|row| is_plain || row.iter().any(|value| (value - value.round()).abs() > margin)).collect();
         let span = |to: usize| telling.iter().flat_map(|row| telling.iter().map(move |other| row[to] - other[to])).fold(0.0, f64::max);
-        if is_same && plain.iter().all(|to| span(*to) < 10.0 * limit) { return Ok(("NOT DETERMINED", format!("{tokenizer}the expected {kind} hardly differ, so equal ones show nothing"))) }
+        if is_same && plain.iter().all(|to| span(*to) < margin) { return Ok(("NOT DETERMINED", format!("{tokenizer}the expected {kind} hardly differ, so equal ones show nothing"))) }
         return Ok((if is_same { "PASS" } else { "FAIL" }, format!("{tokenizer}the same {kind} within {precision} (off by {off:.2e})"))) }
     let mut found = explain("as it is", &only(numbers("the card", card.at("logits")?)?), &given, limit);
     for item in card.at("alternatives")?.list()? { found.extend(explain(&item.at("name")?.text()?, &only(numbers("an alternative", item.at("logits")?)?), &given, limit)) }

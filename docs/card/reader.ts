@@ -78,12 +78,12 @@ export function compare(card: Card, file: Given | Rows, precision = "float32"): 
   const tokenizer = others.length ? `the tokenizer differs on inputs [${others.join(", ")}]; ` : "";
   if (!places.length) return ["FAIL", `${tokenizer}the head was not compared`];
   const only = (found: Row[]): Row[] => places.map((at) => found[at]), given = only(rows), expected = only(all);
-  const off = difference(given, expected), short = off.toPrecision(2);
+  const off = difference(given, expected), short = off.toPrecision(2), margin = limit * (precision === "float32" ? 10 : 2);
   if (off <= limit) {
     const isPlain = kind === "logits" || card.activation === "none";
-    const telling = expected.filter((row) => isPlain || row.some((value) => Math.abs(value - Math.round(value)) > 10 * limit));
+    const telling = expected.filter((row) => isPlain || row.some((value) => Math.abs(value - Math.round(value)) > margin));
     const span = (to: number) => largest(telling.map((row) => row[to])) + largest(telling.map((row) => -row[to]));
-    if (isSame && card.labels.every((_, to) => !telling.length || span(to) < 10 * limit))
+    if (isSame && card.labels.every((_, to) => !telling.length || span(to) < margin))
       return ["NOT DETERMINED", `${tokenizer}the expected ${kind} hardly differ, so equal ones show nothing`];
     return [isSame ? "PASS" : "FAIL", `${tokenizer}the same ${kind} within ${precision} (off by ${short})`];
   }
