@@ -1,7 +1,7 @@
 """Compares the scores of an engine with a card of headscope: python reader.py CARD SCORES [PRECISION].
 
 SCORES is JSON: rows in the order of the card's inputs, or an object with `scores` or `logits`, and `input_ids` if the
-engine has its own tokenizer. Exit codes: 0 the same, 1 different, 2 unusable files, 3 not determined.
+engine has its own tokenizer. Exit codes: 0 the same, 1 different, 3 not determined or unusable files.
 """
 
 import json
@@ -9,92 +9,91 @@ import math
 import sys
 from pathlib import Path
 
-
-def softmax(row):
-    powers = [math.exp(value - max(row)) for value in row]
-    return [power / sum(powers) for power in powers]
-
-
-def sigmoid(row):
-    return [1 / (1 + math.exp(-value)) if value > -700 else 0.0 for value in row]
-
-
+shares = lambda powers: [power / total for total in [sum(powers)] for power in powers]
 FUNCTIONS = {
     "none": list,
-    "softmax": softmax,
-    "sigmoid": sigmoid,
-    "softmax of softmax": lambda row: softmax(softmax(row)),
-    "sigmoid of sigmoid": lambda row: sigmoid(sigmoid(row)),
+    "softmax": lambda row: shares([math.exp(value - top) for top in [max(row)] for value in row]),
+    "sigmoid": lambda row: [1 / (1 + math.exp(min(-value, 700))) for value in row],
 }
+difference = lambda rows, others: max(abs(a - b) for one, other in zip(rows, others) for a, b in zip(one, other))
+FUNCTIONS |= {f"{name} of {name}": lambda row, f=FUNCTIONS[name]: f(f(row)) for name in ("softmax", "sigmoid")}
 
 
-def difference(rows, others):
-    return max((abs(a - b) for one, other in zip(rows, others) for a, b in zip(one, other)), default=0.0)
+def need(is_met, found):
+    if not is_met:
+        raise ValueError(found)
 
 
-def nearest_order(rows, given):
-    """For each class of the engine, the class of the card with the nearest scores."""
-    size = range(len(given[0]))
-    gap = lambda at, to: max(abs(one[at] - row[to]) for one, row in zip(given, rows))
-    return [min(size, key=lambda to: gap(at, to)) for at in size]
+def read(name):
+    finite = lambda text: need(math.isfinite(float(text)), f"{text[:20]} is not a finite number") or float(text)
+    unique = lambda pairs: need(len(dict(pairs)) == len(pairs), "a key is there twice") or dict(pairs)
+    hooks = dict.fromkeys(("parse_int", "parse_float", "parse_constant"), finite)
+    return json.loads(Path(name).read_text(encoding="utf-8-sig"), object_pairs_hook=unique, **hooks)
 
 
-def explanations(card, places, given, tolerance):
+def numbers(card, what, rows):
+    """Gives rows of numbers, one for each input and class; a number alone is a row."""
+    count, width = len(card["inputs"]), len(card["labels"])
+    rows = [row if isinstance(row, list) else [row] for row in rows] if isinstance(rows, list) else []
+    fit = all(len(row) == width and all(isinstance(value, float) for value in row) for row in rows)
+    need(fit and len(rows) == count > 0 < width, f"{what}: {count} rows of {width} numbers were expected")
+    return rows
+
+
+def explanations(heads, given, tolerance):
     """Yields what gives all the scores: a head of the card, a function on its logits, and an order of the classes."""
-    for head in [{"name": "as it is", "logits": card["logits"]}, *card["alternatives"]]:
-        for name, function in FUNCTIONS.items():
-            rows = [function(head["logits"][at]) for at in places]
-            plain, nearest = list(range(len(rows[0]))), nearest_order(rows, given)
-            for order in [plain, nearest] if sorted(nearest) == plain else [plain]:
-                if difference([[row[at] for at in order] for row in rows], given) <= tolerance:
-                    in_order = "" if order == plain else f", classes in the order {order}"
-                    yield f"{head['name']}, then {name}{in_order}"
-                    break
+    size = range(len(given[0]))
+    gap = lambda rows, at, to: max(abs(one[at] - row[to]) for one, row in zip(given, rows))
+    for head, name in ((head, name) for head in heads for name in FUNCTIONS):
+        rows, order = [FUNCTIONS[name](row) for row in heads[head]], list(size)
+        if difference(rows, given) > tolerance >= difference(map(sorted, rows), map(sorted, given)):
+            order = [min(size, key=lambda to: gap(rows, at, to)) for at in size]
+        if sorted(order) == list(size) and difference([[row[at] for at in order] for row in rows], given) <= tolerance:
+            yield f"{head}, then {name}{'' if order == list(size) else f', classes in the order {order}'}"
 
 
-def compare(card, given, precision="float32"):
-    """Gives the exit code and a sentence."""
-    if card["format"] != "headscope-card" or card["version"] != 1:
-        return 2, "not a card of version 1"
-    given = given if isinstance(given, dict) else {"scores": given}
-    kind = "logits" if "logits" in given else "scores"
-    if given.get("labels", card["labels"]) != card["labels"]:
-        return 2, "other labels than the card's, or in another order: put the scores into the order of the card"
-    rows = [row if isinstance(row, list) else [row] for row in given[kind]]
-    shape = len(card["inputs"]), len(card["labels"])
-    if len(rows) != shape[0] or any(len(row) != shape[1] for row in rows):
-        return 2, f"{shape[0]} rows of {shape[1]} numbers were expected"
-    if not all(math.isfinite(value) for row in rows for value in row):
-        return 1, "numbers that are not finite"
-    limits = {item["precision"]: item[kind] for item in card["tolerances"]}
-    if limits.get(precision) is None or card[kind] is None:
-        return 2, f"{kind} were not measured in {precision}"
+def compare(card, file, precision="float32"):
+    """Gives the first word and a sentence. Raises an error for files that can't be used."""
+    version = card.get("version")
+    need(card.get("format") == "headscope-card" and version == 1 and version is not True, "not a card of version 1")
+    file = {"scores": file} if isinstance(file, list) else {name: file[name] for name in file if file[name] is not None}
+    need(("scores" in file) != ("logits" in file), "either scores or logits were expected")
+    need(file.get("labels", card["labels"]) == card["labels"], "other labels than the card's, or in another order")
+    kind = "logits" if "logits" in file else "scores"
+    rows, all_expected = numbers(card, kind, file[kind]), numbers(card, f"the card's {kind}", card[kind])
+    limits = {item["precision"]: item[kind] for item in card["tolerances"] if item[kind] is not None}
+    need(precision in limits, f"{kind} were not measured in {precision}")
     tokens = [[id for id, kept in zip(item["input_ids"], item["attention_mask"]) if kept] for item in card["inputs"]]
-    ids = given.get("input_ids", tokens)
-    others = [at for at, item in enumerate(card["inputs"]) if ids[at] not in (tokens[at], item["input_ids"])]
-    places = [at for at in range(shape[0]) if at not in others]
+    ids, tolerance = file.get("input_ids", tokens), limits[precision]
+    is_list = lambda row: isinstance(row, list) and all(isinstance(id, float) and id.is_integer() for id in row)
+    need(ids is tokens or (len(ids) == len(rows) and all(map(is_list, ids))), "input_ids: lists of IDs were expected")
+    is_same = difference(rows, all_expected) <= tolerance
+    places = [at for at, item in enumerate(card["inputs"]) if ids[at] in (tokens[at], item["input_ids"])]
+    others = [at for at in range(len(rows)) if at not in places]
     tokenizer = f"the tokenizer differs on inputs {others}; " if others else ""
-    if not places:
-        return 1, f"{tokenizer}the head was not compared"
-    given, expected = [rows[at] for at in places], [card[kind][at] for at in places]
-    off, tolerance = difference(given, expected), limits[precision]
-    if all(max(column) - min(column) < 2 * tolerance for column in zip(*expected)):
-        return 3, f"{tokenizer}the expected scores hardly differ, so equal ones show nothing"
+    if not places and not is_same:
+        return "FAIL", f"{tokenizer}the head was not compared"
+    only = lambda rows: rows if is_same else [rows[at] for at in places]
+    given, expected = only(rows), only(all_expected)
+    off, margin = difference(given, expected), (10 if precision == "float32" else 2) * tolerance
     if off <= tolerance:
-        return int(
-            difference(rows, card[kind]) > tolerance
-        ), f"{tokenizer}the same {kind} within {precision} (off by {off:.2g})"
-    found = list(explanations(card, places, given, tolerance))
+        is_plain = kind == "logits" or card["activation"] == "none"
+        telling = [row for row in expected if is_plain or any(abs(value - round(value)) > margin for value in row)]
+        if is_same and all(max(column) - min(column) < margin for column in zip(*telling)):
+            return "NOT DETERMINED", f"{tokenizer}the expected {kind} hardly differ, so equal ones show nothing"
+        return "PASS" if is_same else "FAIL", f"{tokenizer}the same {kind} within {precision} (off by {off:.2g})"
+    heads = [{"name": "as it is", "logits": card["logits"]}, *card["alternatives"]]
+    heads = {item["name"]: only(numbers(card, item["name"], item["logits"])) for item in heads}
+    found = list(explanations(heads, given, tolerance))
     cause = found[0] if len(found) == 1 else "several causes fit" if found else "cause not in the card"
-    near = [f"; within the rounding of {name}" for name, most in limits.items() if most is not None and off <= most]
-    return 1, f"{tokenizer}other {kind}, off by {off:.2g}: {cause}{''.join(near[:1])}"
+    near = [f"; within the rounding of {name}" for name, most in limits.items() if off <= most]
+    return "FAIL", f"{tokenizer}other {kind}, off by {off:.2g}: {cause}{''.join(near[:1])}"
 
 
 if __name__ == "__main__":
     try:
-        files = [json.loads(Path(name).read_text(encoding="utf-8")) for name in sys.argv[1:3]]
-        code, sentence = compare(files[0], files[1], *sys.argv[3:4])
-    except (OSError, ValueError, KeyError, IndexError, TypeError, OverflowError, RecursionError) as err:
-        code, sentence = 2, f"unusable: {type(err).__name__} {err}"
-    print(f"{('PASS', 'FAIL', 'UNUSABLE', 'NOT DETERMINED')[code]}: {sentence}")
-    sys.exit(code)
+        word, sentence = compare(read(sys.argv[1]), read(sys.argv[2]), *sys.argv[3:4])
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as err:
+        word, sentence = "UNUSABLE", f"{type(err).__name__}: {err}"
+    print(f"{word}: {sentence}")
+    sys.exit({"PASS": 0, "FAIL": 1}.get(word, 3))

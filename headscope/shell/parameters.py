@@ -174,6 +174,16 @@ def given_words(models: Iterable[str], given: Mapping[str, Any], *groups: type) 
     return shlex.join(words)
 
 
+def stray_words(given: Mapping[str, Any], *groups: type) -> str:
+    """Joins options that don't belong to a call as they are typed, and the flag of a token that no variable holds."""
+    words = [given_words((), given, *groups)]
+    for item in (option for group in groups for option in typed_options(group) if option.name in _NOT_REPEATED):
+        from_shell = os.environ.get(item.option.variable) if item.option.variable else None
+        if given.get(item.name) not in (None, item.default, item.option.default, from_shell):
+            words.append(item.flags[0])
+    return " ".join(filter(None, words))
+
+
 def _typed_value(value: Any) -> str:
     return (
         ",".join(value) if isinstance(value, tuple | list) else f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,7 +1,9 @@
 """`verify --url` against loopback servers that lie: the right explanation or none, and never green."""
 
+import json
 import random
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from serving.test_verify_served import LABELS, REVERSED, TEXTS, as_it_is, saved,
 from transformers import AutoTokenizer
 
 import headscope
-from headscope.errors import UsageError
+from headscope.errors import Malformed, UsageError
 from headscope.shell.app import main
 
 
@@ -177,3 +179,65 @@ def test_no_limit_is_tried_beyond_the_models_own(bert: str) -> None:
 def test_the_precision_of_an_engine_that_is_run_cannot_be_stated(bert: str) -> None:
     with pytest.raises(UsageError, match="requests float32"):
         headscope.verify_served(bert, engine="vllm", dtype="bfloat16")
+
+
+def test_a_prompt_of_the_checkpoint_is_named(tmp_path: Path) -> None:
+    folder = saved("Bert", tmp_path)
+    listed = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"}]
+    (tmp_path / "modules.json").write_text(json.dumps(listed))
+    settings = {"model_type": "CrossEncoder", "prompts": {"query": "w1 w2 ", "document": "w3 ", "none": ""}}
+    (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    right = scorer(folder, as_it_is)
+    for prompt, name in (("w1 w2 ", "the prompt query in front"), ("w3 ", "the prompt document in front"), ("w9 ", "")):
+        with serve("tei", lambda text, prompt=prompt: right((prompt + text[0], *text[1:])), LABELS) as url:
+            found = headscope.verify_served(folder, url, text=TEXTS).served
+        assert found.same is False and (found.explanation.variant if found.explanation else "") == name, found
+
+
+def test_a_text_that_gets_the_scores_of_another_is_said_to_do_so(bert: str) -> None:
+    right, kept = scorer(bert, as_it_is), dict[int, Sequence[float]]()
+    with serve("vllm", lambda text: kept.setdefault(len(text[0]), right(text)), LABELS) as url:
+        found = headscope.verify_served(bert, url, text=TEXTS).served
+    alike = [at for at, text in enumerate(TEXTS) if any(len(other) == len(text) for other in TEXTS[:at])]
+    assert len(alike) > 1 and found.same is False and found.explanation is None
+    assert found.reason.startswith(
+        f"{len(alike)} texts get the scores of other texts (text {alike[0] + 1} those of text"
+    )
+
+
+def test_a_label_that_contradicts_the_scores_of_vllm_is_said(bert: str) -> None:
+    with serve("vllm", scorer(bert, as_it_is), LABELS[::-1]) as url:
+        found = headscope.verify_served(bert, url, text=TEXTS).served
+    assert found.same is True and "the engine names class 2 bad, and the checkpoint has bad as class 0" in found.notes
+    with serve("vllm", scorer(bert, as_it_is), LABELS) as url:
+        assert not headscope.verify_served(bert, url, text=TEXTS).served.notes
+
+
+@pytest.mark.parametrize(
+    ("turned", "words"), [(False, ""), (True, "logits and probabilities whose highest values are of other classes")]
+)
+def test_of_logits_and_probabilities_the_logits_are_compared(
+    bert: str, turned: bool, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def both(fake: FakeServer, method: str, path: str, body: Any) -> Any:
+        found = servers.kserve(fake, method, path, body)
+        if not path.endswith("/infer"):
+            return found
+        rows = [fake.given((text,), True) for text in body["inputs"][0]["data"]]
+        rows = [row[::-1] for row in rows] if turned else rows
+        logits = {
+            "name": "logits",
+            "datatype": "FP32",
+            "shape": [len(rows), 3],
+            "data": [one for row in rows for one in row],
+        }
+        return {"outputs": [*found["outputs"], logits]}
+
+    monkeypatch.setitem(servers._PROTOCOLS, "kserve", both)
+    with serve("kserve", scorer(bert, as_it_is), LABELS) as url:
+        if turned:
+            with pytest.raises(Malformed, match=words):
+                headscope.verify_served(bert, url, text=TEXTS)
+            return
+        found = headscope.verify_served(bert, url, text=TEXTS)
+    assert (found.served.same, found.requested) == (True, "logits"), found

@@ -8,6 +8,10 @@ from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 _Fact = TypeVar("_Fact")
+_JSON_KINDS = {
+    str: "a text", int: "a whole number", float: "a number", bool: "true or false", NoneType: "null", list: "a list",
+    dict: "an object",
+}  # fmt: skip
 _PLAIN = (str, int, NoneType, bool, float, dict)
 """What JSON knows as it is; a dict is JSON that was read."""
 
@@ -105,25 +109,37 @@ def _restorer_of(hint: Any) -> Callable[[Any], Any]:
 
 def _restore_plain(kinds: tuple[type, ...], stored: Any) -> Any:
     if type(stored) not in kinds:
-        raise TypeError(f"{kinds[0]} was expected, found {type(stored)}")
+        raise TypeError(f"{_JSON_KINDS[kinds[0]]} was expected, found {_kind_of(stored)}")
     return stored
+
+
+def _kind_of(stored: Any) -> str:
+    return _JSON_KINDS.get(type(stored), type(stored).__name__)
 
 
 def _restore_fact(kind: Any, stored: Any) -> Any:
     hints = _field_types(kind)
     if not isinstance(stored, dict):
-        raise TypeError(f"{kind.__name__} does not fit")
+        raise TypeError(f"an object was expected, found {_kind_of(stored)}")
     if stored.keys() != hints.keys():  # made by `to_dict`, and not by `store`
         stored = _rename_to_fields(kind, stored)
-    return kind(**{name: _restore_value(hints[name], item) for name, item in stored.items()})
+    values = dict[str, Any]()
+    for name, item in stored.items():
+        try:
+            values[name] = _restore_value(hints[name], item)
+        except (TypeError, ValueError) as err:
+            raise TypeError(f"{name}: {err}") from err
+    return kind(**values)
 
 
 def _rename_to_fields(kind: Any, named: dict[str, Any]) -> dict[str, Any]:
     """Renames the keys of a dict that `to_dict` made to the fields. Raises TypeError if they don't fit."""
     fields = [field for field in dataclasses.fields(kind) if field.metadata.get("stored", True)]
     names = {json_name(field): field.name for field in fields}
-    if names.keys() != named.keys():
-        raise TypeError(f"{kind.__name__} does not fit")
+    missing, unknown = sorted(names.keys() - named.keys(), key=str), sorted(named.keys() - names.keys())
+    if missing or unknown:
+        where = f"{missing[0]} is missing" if missing else f"{str(unknown[0])[:80]!r} is unknown"
+        raise TypeError(f"the fields don't fit: {where}")
     return {name: named[key] for key, name in names.items() if key is not None}
 
 
@@ -131,17 +147,25 @@ def _restore_union(options: tuple[Any, ...], stored: Any) -> Any:
     # JSON doesn't say which type a value had: the first that accepts it is taken.
     if stored is None and NoneType in options:
         return None
-    for option in options:
+    kept = [option for option in options if option is not NoneType]
+    if len(kept) == 1:
+        return _restore_value(kept[0], stored)
+    for option in kept:
         try:
             return _restore_value(option, stored)
         except (TypeError, ValueError):
             continue
-    raise TypeError(f"{stored!r} is none of {options}")
+    raise TypeError(f"{_kind_of(stored)} fits none of the kinds that may stand here")
 
 
 def _restore_tuple(arguments: tuple[Any, ...], stored: Any) -> tuple[Any, ...]:
     if not isinstance(stored, list):
-        raise TypeError("a list was expected")
+        raise TypeError(f"a list was expected, found {_kind_of(stored)}")
     if arguments[-1:] == (Ellipsis,):
-        return tuple(map(_restorer_of(arguments[0]), stored))
+        values, restorer = list[Any](), _restorer_of(arguments[0])
+        try:
+            values.extend(map(restorer, stored))
+        except (TypeError, ValueError) as err:
+            raise TypeError(f"item {len(values)}: {err}") from err
+        return tuple(values)
     return tuple(_restore_value(hint, item) for hint, item in zip(arguments, stored, strict=True))

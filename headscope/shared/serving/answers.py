@@ -13,13 +13,16 @@ class Answer:
     """Scores of one text. `labels` names them in the same order, () where the engine gave no names.
 
     `is_partial` says that the engine gave the scores of some classes alone, such as the most likely; `is_alone` that
-    no other text was in the request.
+    no other text was in the request. `top` is the engine's name of the class with the highest score, "" without one;
+    `is_raw` says that the engine calls the scores logits.
     """
 
     scores: tuple[float, ...]
     labels: tuple[str, ...] = ()
     is_partial: bool = False
     is_alone: bool = False
+    top: str = ""
+    is_raw: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,8 @@ Rounding that happens elsewhere leaves 0.6 to 1.3 of it, and so do other weights
 _FEWEST_WITH_PATTERN, _LEAST_SHARED = 6, 3
 """Texts that residuals are compared on, and among how many the squares of a residual have to be shared (Kish's
 effective size; 3 is that of 7 texts alike). Residuals of one or two texts fit each other by chance in 1 of 30 cases."""
+_MOVED = 10
+"""How much further than single precision a text has to be moved by half precision, so that equal scores exclude it."""
 _Z = 1.959964
 _NOT_LOOKED_AT = (
     "texts other than these",
@@ -156,6 +158,15 @@ class _Comparison:
         pairs = (residual, left), (residual - residual.mean(0), left - left.mean(0))
         return all(float(np.linalg.norm(rest)) <= _UNLIKE * float(np.linalg.norm(whole)) for whole, rest in pairs)
 
+    def is_partly_exact(self, half: AllowedRounding) -> bool:
+        """True if most texts that half precision moves have exact scores: what differs elsewhere isn't rounding."""
+        single = max(item.tolerance for item in self.single())
+        if half.scores is None:
+            return False
+        moved = np.abs(half.scores - self.expected).max(1) > _MOVED * single
+        exact = moved & (np.abs(self.given - self.expected).max(1) <= single)
+        return bool(moved.sum() >= _FEWEST_WITH_PATTERN and 2 * exact.sum() > moved.sum())
+
     def explained(self, within: AllowedRounding) -> ExplainedScores:
         """Finds what explains the scores in a precision."""
         # What leaves much of the difference explains nothing: a factor and an offset fit a little of anything.
@@ -227,7 +238,8 @@ def compare_scores(reference: ReferenceScores, answers: Answers, ask_again: AskA
         return _compare_partly(one, "the engine gave only the class with the highest score of each text", changes)
     if aligned.reason:
         return _compare_partly(one, f"{aligned.reason}; only the sets of scores could be compared", None)
-    return _compare_in_single(one) or _compare_in_half(one, ask_again)
+    found = _compare_in_single(one) or _compare_in_half(one, ask_again)
+    return found if found.same or found.explanation else replace(found, notes=(*found.notes, *_note_equal_texts(one)))
 
 
 def measured_tolerances(reference: ReferenceScores, *, is_raw: bool) -> dict[str, float | None]:
@@ -297,7 +309,7 @@ def _find_limit(one: _Comparison, tolerance: float) -> int | None:
 def _compare_in_half(one: _Comparison, ask_again: AskAgain | None) -> ServedScores:
     """Gives the result where single precision neither equals nor explains the scores."""
     halves = one.halves()
-    small = [half for half in halves if one.difference <= half.tolerance]
+    small = [half for half in halves if one.difference <= half.tolerance and not one.is_partly_exact(half)]
     for half in small:
         # Of an engine that headscope ran on the checkpoint, the weights are known.
         is_rounding = one.answers.is_run and half.name == one.answers.dtype
@@ -306,11 +318,37 @@ def _compare_in_half(one: _Comparison, ask_again: AskAgain | None) -> ServedScor
             return one.equal(half, alike) if is_rounding else one.found(True, half, notes=(*one.notes, *alike))
     within = max((*one.single(), *halves), key=lambda item: item.tolerance)
     unsteady = _find_unsteady(one, within, ask_again)
+    misplaced = "" if small else _find_misplaced(one)
+    if misplaced:
+        return one.found(False, within, "; ".join(filter(None, (misplaced, unsteady))))
     if small:
         names = " or ".join(half.name for half in small)
         reason = f"the scores differ by up to {one.difference:.2g}: rounding of {names}, or slightly different weights"
         return one.found(None, within, unsteady or reason)
     return one.found(False, within, unsteady) if unsteady else _explain_in_half(one, halves)
+
+
+def _note_equal_texts(one: _Comparison) -> Iterator[str]:
+    """Yields how many texts get the checkpoint's scores, where some do."""
+    single = max(item.tolerance for item in one.single())
+    equal = np.abs(one.given - one.expected).max(1) <= single
+    if equal.any() and not equal.all():
+        first = f"text {equal.argmin() + 1} is the first other"
+        yield f"{equal.sum()} of {len(equal)} texts get the checkpoint's scores; {first}"
+
+
+def _find_misplaced(one: _Comparison) -> str:
+    """Says that each text with other scores has those of one other text, as from a cache or in another order."""
+    single = max(item.tolerance for item in one.single())
+    differs = np.flatnonzero(np.abs(one.given - one.expected).max(1) > single)
+    first = ""
+    for at in differs:
+        gaps = np.abs(one.expected - one.given[at]).max(1)
+        # Only scores that no third text has too show whose they are.
+        if (gaps <= single).sum() != 1 or (gaps <= _SPREAD * single).sum() != 1:
+            return ""
+        first = first or f"text {at + 1} those of text {gaps.argmin() + 1}"
+    return f"{len(differs)} texts get the scores of other texts ({first})" if len(differs) >= _FEWEST_CUT else ""
 
 
 def _find_unsteady(one: _Comparison, within: AllowedRounding, ask_again: AskAgain | None) -> str:

@@ -147,17 +147,18 @@ def _explanation_of_way(name: str, function: ScoreFunction, way: _Way, logits: S
 
 def _order_by_distance(expected: Scores, given: Scores) -> tuple[int, ...] | None:
     """Gives for each column of `given` the nearest of `expected`; None where two have the same."""
-    distances = np.abs(given[:, :, None] - expected[:, None, :]).max(0)
-    return _one_to_one(distances.argmin(1))
+    # Column by column: the distances of thousands of classes would take gigabytes together.
+    return _one_to_one(np.asarray([np.abs(expected - column[:, None]).max(0).argmin() for column in given.T]))
 
 
 def _order_by_correlation(logits: Scores, targets: Scores) -> tuple[int, ...] | None:
     """Gives for each column of `targets` the one of `logits` that it rises and falls with, between texts."""
     if len(logits) < 3:
         return None
-    size = logits.shape[1]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        found = np.corrcoef(targets, logits, rowvar=False)[:size, size:]
+    sides = [item - item.mean(0) for item in (targets, logits)]
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        one, other = (item / np.linalg.norm(item, axis=0) for item in sides)
+        found = one.T @ other
     return None if not np.isfinite(found).all() else _one_to_one(found.argmax(1))
 
 

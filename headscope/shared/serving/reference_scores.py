@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import groupby
 from pathlib import Path
@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headscope.core.checkpoints.contents.sentence import LIBRARY
+from headscope.core.checkpoints.formats.config_file import parse_object
 from headscope.core.facts import Task
+from headscope.core.facts.counting import shortened
 from headscope.core.facts.heads.head import AS_IT_IS
 from headscope.core.facts.report import find_missing
 from headscope.core.source.reading.reading import WITHOUT_WEIGHTS
-from headscope.errors import Unsupported
+from headscope.errors import Malformed, Unsupported
 from headscope.shared.serving.answers import TextOrPair
 from headscope.shared.serving.comparing import ReferenceScores, VariantScores
 
@@ -34,6 +37,7 @@ _CLOSE = 1e-4
 """Single precision, in relation to the largest score."""
 _SHORT_LIMITS = (128, 256, 512)
 """Where engines truncate, by their own default or by a setting of sentence-transformers."""
+_MOST_PROMPTS = 8
 _TOKENS_AT_ONCE = 2048
 """Tokens of a batch whose operations are all recorded: about 1 GB for a base model of twelve layers."""
 
@@ -105,6 +109,7 @@ class TextScorer:
     batch_size: int
     own_side: str = "right"
     layout: InputLayout | None = None
+    prompts: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def load(cls, checkpoint: Checkpoint, batch_size: int) -> TextScorer:
@@ -118,7 +123,7 @@ class TextScorer:
         own_side, tokenizer.padding_side = tokenizer.padding_side, "right"
         model = load_model(choice, place, torch.device("cpu"), torch.float32)
         limit_length(tokenizer, model)
-        return cls(choice, place, tokenizer, model, batch_size, own_side)
+        return cls(choice, place, tokenizer, model, batch_size, own_side, prompts=_read_prompts(checkpoint))
 
     def reference(self, texts: Sequence[TextOrPair], labels: Sequence[str], activation: str) -> ReferenceScores:
         """Scores texts; scores in another precision and of variants are computed when they are called for."""
@@ -312,7 +317,7 @@ class TextScorer:
         ]
         if self._reads_positions(plain[0], positioned[0]):
             yield "position IDs from 0", positioned
-        for words, changed in _changed_texts(texts).items():
+        for words, changed in _changed_texts(texts, self.prompts).items():
             yield words, self._encode_texts(changed, min(self.longest(changed), limit))
         for shorter in _SHORT_LIMITS:
             if shorter < longest:
@@ -363,7 +368,23 @@ def _is_alike(batches: Sequence[Mapping[str, torch.Tensor]], others: Sequence[Ma
     )
 
 
-def _changed_texts(texts: Sequence[TextOrPair]) -> dict[str, Sequence[TextOrPair]]:
+def _read_prompts(checkpoint: Checkpoint) -> dict[str, str]:
+    """Reads the prompts of sentence-transformers by their names; none where they can't be read."""
+    from transformers.utils.hub import cached_file
+
+    place = checkpoint.location
+    if checkpoint.manifest.sentence is None:
+        return {}
+    try:
+        path: Any = cached_file(place.reference, LIBRARY, **place.keywords())
+        found = parse_object(Path(path).read_bytes(), LIBRARY).get("prompts")
+    except (OSError, TypeError, Malformed):
+        return {}
+    named = list(found.items()) if isinstance(found, dict) else []
+    return {name: prompt for name, prompt in named[:_MOST_PROMPTS] if isinstance(prompt, str) and prompt}
+
+
+def _changed_texts(texts: Sequence[TextOrPair], prompts: Mapping[str, str]) -> dict[str, Sequence[TextOrPair]]:
     """Changes texts as a server may do before it scores them."""
     found: dict[str, Sequence[TextOrPair]] = {
         "texts in lower case": [tuple(part.lower() for part in text) for text in texts]
@@ -371,6 +392,12 @@ def _changed_texts(texts: Sequence[TextOrPair]) -> dict[str, Sequence[TextOrPair
     if any(len(text) == 2 for text in texts):
         found["pairs in the other order"] = [text[::-1] for text in texts]
         found["pairs joined to one text"] = [(" ".join(text),) for text in texts]
+    for name, prompt in prompts.items():
+        found[f"the prompt {shortened(name)} in front"] = [(prompt + text[0], *text[1:]) for text in texts]
+        if any(len(text) == 2 for text in texts):
+            found[f"the prompt {shortened(name)} in front of both"] = [
+                tuple(prompt + one for one in text) for text in texts
+            ]
     return found
 
 

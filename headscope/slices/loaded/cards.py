@@ -8,7 +8,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Unpack
 
-from headscope.core.facts.counting import counted
+from headscope.core.facts.counting import counted, list_of
 from headscope.core.facts.environment import tool_version
 from headscope.core.outputs import check_output, write_over
 from headscope.core.source.request import Progress, is_in_memory
@@ -21,7 +21,6 @@ from headscope.shared.serving.asking.discovery import find_protocol
 from headscope.shared.serving.asking.protocols import ServerProtocol
 from headscope.shared.serving.card.facts import Card
 from headscope.shared.serving.card.reading import (
-    LARGEST_CARD,
     GivenScores,
     inputs_with_other_ids,
     read_card,
@@ -35,11 +34,10 @@ from headscope.shell.options.calls import use_case
 from headscope.shell.options.checkpoint import AnyPath, PlaceOptions
 from headscope.shell.options.option import with_defaults
 from headscope.shell.values import make_request, options_of
-from headscope.slices.loaded.options import CardOptions, ComparedOptions, ServerOptions, TextOptions
+from headscope.slices.loaded.options import ASKED_OPTIONS, CardOptions, ComparedOptions, ServerOptions, TextOptions
 from headscope.slices.loaded.server_verification import VerifiedServer, read_texts, server_address
 
 _BATCH = 16
-_FEWER = "give fewer inputs with --text or --data"
 
 
 @use_case
@@ -74,7 +72,7 @@ def write_card(
     if is_in_memory(reference):
         raise UsageError("write_card takes a checkpoint, not a model in memory", "save it, and give the folder")
     from headscope.core.source.checkpoint import examine
-    from headscope.shared.serving.card.writing import card_text, make_card
+    from headscope.shared.serving.card.writing import fit_card, make_card
     from headscope.shared.serving.judging import own_activation
     from headscope.shared.serving.reference_scores import check_comparable
 
@@ -83,10 +81,7 @@ def write_card(
     checkpoint = examine("inspect", make_request(reference, options_of(PlaceOptions, options)), progress)
     check_comparable(checkpoint)
     tell(f"scoring the inputs of the card with {checkpoint.report.model.class_name}")
-    card = make_card(checkpoint, own_activation(checkpoint.report, checkpoint.manifest), texts, _BATCH)
-    text = card_text(card)
-    if len(text) > LARGEST_CARD:
-        raise UsageError(f"the card would have {len(text):,} bytes, and none above {LARGEST_CARD:,} is read", _FEWER)
+    card, text = fit_card(make_card(checkpoint, own_activation(checkpoint.report, checkpoint.manifest), texts, _BATCH))
     try:
         write_over(path, text)
     except OSError as err:
@@ -132,6 +127,10 @@ def verify_card(
     asking = with_defaults(ServerOptions, options)
     if (url is None) == (scores is None):
         raise UsageError("verify_card compares with either a URL or a file of scores", "give one of them")
+    plain = with_defaults(ServerOptions, {})
+    asked = [name for name in sorted(ASKED_OPTIONS) if asking[name] != plain[name]]
+    if scores is not None and asked:
+        raise UsageError(f"{list_of(asked, 3)}: only for a server, and scores were given", "leave out one of the two")
     known = read_card(Path(fspath(card)))
     where = ""
     if scores is not None:

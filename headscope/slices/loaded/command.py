@@ -10,9 +10,10 @@ from headscope.shell.arguments import model_argument
 from headscope.shell.options.checkpoint import PlaceOptions, ReportCacheOption
 from headscope.shell.options.option import Option, Writes
 from headscope.shell.output import tell_written, write_screen, write_text
-from headscope.shell.parameters import given_words
+from headscope.shell.parameters import stray_words
 from headscope.shell.progress import telling_progress
 from headscope.slices.loaded.options import (
+    ASKED_OPTIONS,
     CardOptions,
     ComparedOptions,
     GivenScoresOption,
@@ -96,7 +97,7 @@ def verify_command(  # noqa: PLR0917  Typer passes every option by name
     engine = _engine_of(options.get("loader"), scoring)
     if compared.url is not None or engine is not None:
         return _verify_served(model, engine, options, compared, scoring, written)
-    alone = given_words((), scoring, ScoringOptions)
+    alone = stray_words(scoring, ScoringOptions)
     if alone:
         raise UsageError(f"{alone} is for a running server or an engine", "add --url URL or --with ENGINE")
     if options.get("head") and compared.all:
@@ -119,14 +120,16 @@ def _use_card(model: str | None, cards: CardFiles, options: dict[str, Any], writ
     if cards.write_card is not None and model is None:
         raise UsageError("--write-card needs the model whose scores it writes", "name a MODEL")
     known = set(kind.__annotations__) | ({"url"} if cards.card is not None else set())
-    alone = given_words(
-        (), {name: value for name, value in options.items() if name not in known},
-        VerifyOptions, ComparedWith, ScoringOptions, GivenScoresOption,
-    )  # fmt: skip
+    if options.get("scores") is not None and options.get("url") is None:  # both are refused together
+        what, known = "--scores", known - ASKED_OPTIONS
+    others = {name: value for name, value in options.items() if name not in known}
+    alone = stray_words(others, VerifyOptions, ComparedWith, ScoringOptions, GivenScoresOption)
     if alone:
         raise UsageError(f"{alone} doesn't go with {what}", "leave it out")
     if written.kind not in ("text", "json"):
         raise UsageError(f"--format {written.kind} shows findings, and {what} gives none", "use text or json")
+    if cards.write_card is not None and (written.output is not None or written.kind != "text"):
+        raise UsageError("--write-card writes the card alone, and no report", "leave out --output, --json and --format")
     given: dict[str, Any] = {name: options[name] for name in known & options.keys()}
     with telling_progress(written.quiet or written.kind != "text") as tell:
         from headscope.slices.loaded.cards import verify_card, write_card
@@ -163,7 +166,7 @@ def _verify_served(  # noqa: PLR0917  what Typer passed
     place = {name: value for name, value in options.items() if name in PlaceOptions.__annotations__}
     shared = {*place, "url", *(["loader"] if engine else [])}
     others = {name: value for name, value in (options | vars(compared)).items() if name not in shared}
-    given = given_words((), others, VerifyOptions, ComparedWith)
+    given = stray_words(others, VerifyOptions, ComparedWith)
     if given:
         raise UsageError(f"{given} doesn't go with {what}", "leave it out")
     if engine is not None and compared.url is not None:

@@ -86,6 +86,10 @@ class ServerOptions(TypedDict, total=False):
     batch_size: Annotated[int, server_option("Texts in a request.", 16, metavar="N")]
 
 
+ASKED_OPTIONS = frozenset(ServerOptions.__annotations__) - {"dtype"}
+"""Options that mean nothing without a server to ask."""
+
+
 class LogitsOption(TypedDict, total=False):
     """Option for scores without the function on them."""
 

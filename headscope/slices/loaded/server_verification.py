@@ -125,7 +125,7 @@ def verify_served(
         model_class=report.model.class_name,
         formula=report.head.expression if report.head is not None else "",
         activation=activation,
-        requested="logits" if logits else "scores",
+        requested="logits" if logits or answers.is_raw else "scores",
         longest=scorer.longest(texts),
         served=compare_scores(own, answers, ask_again),
     )

@@ -19,21 +19,11 @@ from transformers import AutoTokenizer
 
 import headscope
 from headscope.errors import Malformed, NotFound, Unsupported, UsageError
+from headscope.shared.serving.card import writing
+from headscope.shared.serving.card.reading import read_card
 from headscope.shell.app import main
 
 SCHEMA = Path(__file__).parents[3] / "docs" / "schema" / "headscope-card-1.schema.json"
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return save_checkpoint("Bert", tmp_path_factory.mktemp("bert"))
-
-
-@pytest.fixture(scope="module")
-def card(checkpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("card") / "card.json"
-    assert main(["verify", checkpoint, "--write-card", str(path)]) == 0
-    return path
 
 
 def read(card: Path) -> dict[str, Any]:
@@ -118,7 +108,13 @@ DAMAGED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "no version": (lambda card: card.pop("version"), "card of version None"),
     "not a number": (lambda card: card["logits"][3].__setitem__(0, float("nan")), "not finite"),
     "an infinite alternative": (lambda card: card["alternatives"][2]["logits"][0].__setitem__(1, 1e999), "not finite"),
-    "a text for a number": (lambda card: card["logits"][3].__setitem__(0, "1"), "was expected"),
+    "a text for a number": (
+        lambda card: card["logits"][3].__setitem__(0, "1"),
+        "logits: item 3: item 0: a number was expected, found a text",
+    ),
+    "true for a number": (lambda card: card["scores"][3].__setitem__(0, True), "scores: item 3: item 0: a number was"),
+    "a list for an input": (lambda card: card["inputs"].__setitem__(2, []), "inputs: item 2: an object was expected"),
+    "an input without its mask": (lambda card: card["inputs"][2].pop("attention_mask"), "item 2: the fields don't fit"),
     "one row less": (lambda card: card["logits"].pop(), "not 32 rows of 3 numbers"),
     "one class less": (lambda card: card["runs"][0]["logits"][5].pop(), "not 32 rows of 3 numbers"),
     "a longer mask": (lambda card: card["inputs"][7]["attention_mask"].append(1), "don't fit"),
@@ -130,8 +126,8 @@ DAMAGED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "a larger tolerance": (lambda card: card["tolerances"][0].update(logits=1.0), "doesn't follow from its runs"),
     "another run": (lambda card: card["runs"][0]["logits"][2].__setitem__(0, 9.0), "doesn't follow from its runs"),
     "a tolerance twice": (lambda card: card["tolerances"].append(card["tolerances"][0]), "of one precision"),
-    "a field more": (lambda card: card.update(extra=1), "does not fit"),
-    "a field less": (lambda card: card.pop("runs"), "does not fit"),
+    "a field more": (lambda card: card.update(extra=1), "'extra' is unknown"),
+    "a field less": (lambda card: card.pop("runs"), "runs is missing"),
 }
 
 
@@ -150,12 +146,17 @@ def test_a_damaged_card_is_refused(damage: str, card: Path, tmp_path: Path, caps
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "no rows"), ("[]", "no rows"), ("[1, 2", "not JSON"), ("{}", "no list of scores"),
-        ("[[1, 2, 3]]", "1 rows, and the card has 32 inputs"), (json.dumps([["a"]] * 32), "a number"),
-        (json.dumps([[1e999, 1, 1]] * 32), "finite"), ('[{"scores": [1]}, {"logits": [1]}]', "different fields"),
-        (json.dumps({"scores": [[1, 2, 3]] * 32, "labels": ["a"]}), "1 labels"),
-        (json.dumps({"scores": [[1, 2, 3]] * 32, "labels": ["a", "b", "a"]}), "there twice"),
-        (json.dumps({"scores": [[1, 2, 3]] * 32, "input_ids": [[1.5]] * 32}), "lists of integers"),
+        ("", "no rows"), ("[]", "no rows"), ("[1, 2", "line 1, column 6"),
+        ("{}", "scores or logits: no list found, and a row for each of the card's 32 inputs expected"),
+        ("[[1, 2, 3]]", "1 row found"), (json.dumps([["a"]] * 32), "rows, row 0: neither a number nor a list"),
+        (json.dumps({"logits": [[1, 2, 3]] * 31 + [[1e999, 1, 1]]}), "logits, row 31: a number that is not finite"),
+        (json.dumps({"scores": [[1, 2, 3]] * 31 + [[1, 2]]}), "scores, row 31: 2 numbers found, and one for each of"),
+        ('[{"scores": [1]}, {"logits": [1]}]', "row 1 has other fields than row 0"),
+        ("[1, 2, 3]\n[1, 2\n", "line 2 of scores.json is not valid JSON"),
+        (json.dumps({"scores": [[1, 2, 3]] * 32, "labels": ["a"]}), "labels: 1 name found"),
+        (json.dumps({"scores": [[1, 2, 3]] * 32, "labels": ["a", "b", "a"]}), "labels: 2 names found"),
+        (json.dumps({"scores": [[1, 2, 3]] * 32, "input_ids": [[1], *[[1.5]] * 31]}), "input_ids, row 1: not a"),
+        (json.dumps({"scores": [[1, 2, 3]] * 32, "dtype": "bf16"}), "dtype: 'bf16' found, and float32, float16"),
     ],
 )  # fmt: skip
 def test_scores_of_another_form_are_refused(card: Path, tmp_path: Path, text: str, words: str) -> None:
@@ -164,6 +165,7 @@ def test_scores_of_another_form_are_refused(card: Path, tmp_path: Path, text: st
     with pytest.raises(Malformed) as caught:
         headscope.verify_card(card, scores=scores)
     assert words in caught.value.message and "server" not in caught.value.message, caught.value.message
+    assert "scores.json" in caught.value.message and caught.value.hint
 
 
 def test_scores_come_as_lines_and_with_labels_too(card: Path, tmp_path: Path) -> None:
@@ -178,8 +180,6 @@ def test_scores_come_as_lines_and_with_labels_too(card: Path, tmp_path: Path) ->
     scores.write_text(json.dumps(document["logits"]))
     assert headscope.verify_card(card, scores=scores, logits=True).served.same is True
     assert headscope.verify_card(card, scores=scores).served.same is False
-    scores.write_text(json.dumps([row[:2] for row in document["scores"]]))
-    assert headscope.verify_card(card, scores=scores).served.same is None
 
 
 def test_a_card_is_compared_without_pytorch_and_without_the_checkpoint(card: Path, tmp_path: Path) -> None:
@@ -255,9 +255,26 @@ def test_a_server_of_pairs_gets_the_pairs(tmp_path: Path) -> None:
         (["MODEL", "--scores", "S"], "add --card FILE"),
         (["MODEL", "--write-card", "new.json", "--url", "http://localhost"], "doesn't go with --write-card"),
         (["--write-card", "new.json"], "name a MODEL"),
-        (["--card", "CARD", "--scores", "S", "--head"], "doesn't go with --card"),
-        (["--card", "CARD", "--scores", "S", "--text", "a"], "doesn't go with --card"),
+        (["--card", "CARD", "--scores", "S", "--head"], "--head doesn't go with --scores"),
+        (["--card", "CARD", "--scores", "S", "--text", "a"], "--text a doesn't go with --scores"),
         (["--card", "CARD", "--scores", "S", "--format", "junit"], "--format junit"),
+        (["--card", "CARD", "--scores", "S", "--server-token", "t"], "--server-token doesn't go with --scores"),
+        (["--card", "CARD", "--scores", "S", "--ca", "ca.pem"], "--ca ca.pem doesn't go with --scores"),
+        (["--card", "CARD", "--scores", "S", "--batch-size", "2"], "--batch-size 2 doesn't go with --scores"),
+        (["--card", "CARD", "--scores", "S", "--protocol", "tei"], "--protocol tei doesn't go with --scores"),
+        (["--card", "CARD", "--scores", "S", "--served-model", "m"], "--served-model m doesn't go with --scores"),
+        (["--card", "CARD", "--scores", "S", "--num-labels", "3"], "--num-labels 3 doesn't go with --scores"),
+        (["--card", "CARD", "--scores", "S", "--python", "p"], "--python p doesn't go with --scores"),
+        (["--card", "CARD", "--url", "http://localhost", "--python", "p"], "--python p doesn't go with --card"),
+        (["--card", "CARD", "--url", "http://localhost", "--text", "a"], "--text a doesn't go with --card"),
+        (["--card", "CARD", "--url", "http://localhost", "--token", "t"], "--token doesn't go with --card"),
+        (["--card", "CARD", "--url", "http://localhost", "--against", "m"], "--against m doesn't go with --card"),
+        (["MODEL", "--write-card", "new.json", "--server-token", "t"], "--server-token doesn't go with --write-card"),
+        (["MODEL", "--write-card", "new.json", "--dtype", "float16"], "--dtype float16 doesn't go with --write-card"),
+        (["MODEL", "--write-card", "new.json", "--num-labels", "3"], "--num-labels 3 doesn't go with --write-card"),
+        (["MODEL", "--write-card", "new.json", "-o", "x.json"], "writes the card alone"),
+        (["MODEL", "--write-card", "new.json", "--json"], "writes the card alone"),
+        (["MODEL", "--server-token", "t"], "add --url URL or --with ENGINE"),
         ([], "name a MODEL"),
         (["MODEL", "--write-card", "no/such/folder.json"], "there is no folder"),
     ],
@@ -269,6 +286,39 @@ def test_options_that_contradict_each_other_are_refused(
     assert main(["verify", *(places.get(word, word) for word in words)]) == 2
     out, err = capsys.readouterr()
     assert told in " ".join((out + err).split())
+
+
+def test_a_token_of_the_environment_goes_with_everything(
+    card: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores = tmp_path / "scores.json"
+    scores.write_text(json.dumps(read(card)["scores"]))
+    monkeypatch.setenv("HEADSCOPE_SERVER_TOKEN", "secret")
+    assert main(["verify", "--card", str(card), "--scores", str(scores)]) == 0
+    with pytest.raises(UsageError, match="server_token: only for a server"):
+        headscope.verify_card(card, scores=scores, server_token="other")
+
+
+def test_a_card_that_would_be_too_large_is_written_without_alternatives_then_without_runs(
+    card: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = read_card(card)
+    sizes, limit = [], 10**9
+    for _ in range(3):
+        monkeypatch.setattr(writing, "LARGEST_CARD", limit)
+        fitted, text = writing.fit_card(whole)
+        smaller = card.with_name(f"{limit}.json")
+        smaller.write_text(text)
+        assert read_card(smaller) == fitted and len(text) <= limit
+        sizes.append((len(fitted.runs), len(fitted.alternatives), [gap.topic for gap in fitted.not_determined]))
+        assert fitted.alternatives_left_out == whole.alternatives_left_out + len(whole.alternatives) * (limit < 10**9)
+        limit = len(text) - 1
+    runs, alternatives = len(whole.runs), len(whole.alternatives)
+    assert sizes == [(runs, alternatives, []), (runs, 0, ["alternatives"]), (0, 0, ["alternatives", "runs"])]
+    monkeypatch.setattr(writing, "LARGEST_CARD", limit)
+    with pytest.raises(UsageError, match="over the limit of"):
+        writing.fit_card(whole)
+    assert fitted.tolerances[1].logits is None and fitted.tolerances[0].logits is not None
 
 
 def test_the_command_shows_what_differs(card: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,42 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from serving.cards.making import Row, as_it_is, engine_logits, load_model, save_checkpoint, without_pooler
+from serving.cards.making import Reader, Row, as_it_is, engine_logits, load_model, without_pooler
 from transformers import AutoTokenizer
 
 import headscope
 
-READERS = Path(__file__).parents[3] / "docs" / "card"
-PASS, FAIL, UNUSABLE = 0, 1, 2
-Reader = Callable[[Path, Path, str], tuple[int, str]]
+PASS, FAIL, UNUSABLE = 0, 1, 3
+WORDS = {PASS: "PASS", FAIL: "FAIL", UNUSABLE: "UNUSABLE"}
 
 
 def softmax(rows: Any) -> list[Row]:
     powers = np.exp(np.asarray(rows) - np.max(rows, axis=1, keepdims=True))
     return np.asarray(powers / powers.sum(1, keepdims=True)).tolist()
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return save_checkpoint("Bert", tmp_path_factory.mktemp("bert"))
-
-
-@pytest.fixture(scope="module")
-def card(checkpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("card") / "card.json"
-    headscope.write_card(checkpoint, path)
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -83,40 +65,6 @@ def answers(checkpoint: str, card: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def python_reader() -> Reader:
-    return lambda *given: _run_reader([sys.executable, str(READERS / "reader.py")], given)
-
-
-@pytest.fixture(scope="module")
-def rust_reader(tmp_path_factory: pytest.TempPathFactory) -> Reader:
-    if shutil.which("rustc") is None:
-        pytest.skip("rustc is not installed")
-    program = tmp_path_factory.mktemp("rust") / "reader"
-    subprocess.run(["rustc", "-O", "-o", str(program), str(READERS / "reader.rs")], check=True)
-    return lambda *given: _run_reader([str(program)], given)
-
-
-@pytest.fixture(scope="module")
-def typescript_reader(tmp_path_factory: pytest.TempPathFactory) -> Reader:
-    places = [Path(place) for place in os.environ.get("NODE_PATH", "").split(os.pathsep) if place]
-    found = [place / ".bin" / "tsc" for place in places if (place / ".bin" / "tsc").is_file()]
-    compiler = str(found[0]) if found else shutil.which("tsc")
-    if compiler is None or shutil.which("node") is None:
-        pytest.skip("node or typescript is not installed")
-    folder = tmp_path_factory.mktemp("typescript")
-    types = [flag for place in places for flag in ("--typeRoots", str(place / "@types")) if (place / "@types").is_dir()]
-    options = ["--module", "nodenext", "--target", "es2022", "--strict", "--erasableSyntaxOnly", "--types", "node"]
-    subprocess.run([compiler, str(READERS / "reader.ts"), "--outDir", str(folder), *options, *types], check=True)
-    return lambda *given: _run_reader(["node", str(folder / "reader.js")], given)
-
-
-def _run_reader(command: list[str], given: tuple[Path, Path, str]) -> tuple[int, str]:
-    done = subprocess.run([*command, *map(str, given)], capture_output=True, text=True, check=False)
-    assert not done.stderr, done.stderr
-    return done.returncode, done.stdout
-
-
 LIES: dict[str, tuple[int, str]] = {
     "scores": (PASS, "the same scores within float32"),
     "logits": (PASS, "the same logits within float32"),
@@ -147,13 +95,13 @@ def test_a_reader_tells_every_lie(
         scores.write_text(json.dumps(answers[lie]))
         found = read(card, scores, "float32")
         assert found[0] == code and words in found[1], (lie, found)
-        assert found[1].startswith(("PASS", "FAIL", "UNUSABLE")[code]), (lie, found)
+        assert found[1].startswith(WORDS[code]), (lie, found)
     scores.write_text(json.dumps(answers["other tokenizer, without pooler"]))
     assert ": without dense and tanh, then none" in read(card, scores, "float32")[1]
     scores.write_text(json.dumps(answers["bfloat16"]))
     assert read(card, scores, "bfloat16")[0] == PASS
     scores.write_text(json.dumps(answers["not a number"]))
-    assert read(card, scores, "float32")[0] in (FAIL, UNUSABLE)
+    assert read(card, scores, "float32")[0] == UNUSABLE
     rows = json.dumps(answers["scores"])
     labels = json.loads(card.read_text())["labels"]
     others = json.dumps({"scores": answers["scores"], "labels": labels[1:] + labels[:1]})

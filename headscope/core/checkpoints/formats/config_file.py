@@ -32,7 +32,7 @@ def largest_text(name: str) -> int:
 
 def parse_object(text: bytes, name: str, limit: int = LARGEST_JSON) -> dict[str, Any]:
     """Parses a JSON object of at most `limit` bytes. Raises Malformed with the file and the place of the fault."""
-    value = _parse_json(text, name, limit)
+    value = parse_json(text, name, limit)
     if not isinstance(value, dict):
         raise Malformed(f"{name} must hold an object, not {_json_kind(value)}", f"correct {name}")
     return value
@@ -40,13 +40,14 @@ def parse_object(text: bytes, name: str, limit: int = LARGEST_JSON) -> dict[str,
 
 def parse_list(text: bytes, name: str, limit: int = LARGEST_JSON) -> list[Any]:
     """Parses a JSON list; see `parse_object`. Raises Malformed for anything else."""
-    value = _parse_json(text, name, limit)
+    value = parse_json(text, name, limit)
     if not isinstance(value, list):
         raise Malformed(f"{name} must hold a list, not {_json_kind(value)}", f"correct {name}")
     return value
 
 
-def _parse_json(text: bytes, name: str, limit: int) -> Any:
+def parse_json(text: bytes, name: str, limit: int = LARGEST_JSON) -> Any:
+    """Parses any JSON; see `parse_object`."""
     # A million classes have two large maps of labels, and no other part of a config.json is large.
     rest = _without_label_maps(text) if name == "config.json" else text
     if len(rest) > limit:

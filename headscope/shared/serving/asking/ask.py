@@ -47,7 +47,8 @@ def ask(server: ServerAddress, protocol: ServerProtocol, texts: Sequence[TextOrP
     if batches.was_refused:
         notes.append(f"the server refused batches of more than {batches.size}")
     aligned = _align_answers(items, protocol.labels)
-    is_raw = raw and not _are_probabilities(aligned)
+    # Some servers give logits and probabilities in one answer; what is called logits is compared with logits.
+    is_raw = (raw or all(item.is_raw for item in aligned)) and not _are_probabilities(aligned)
     if raw and not is_raw:
         notes.append("logits were requested, but the server answered with probabilities")
     if batches.told:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from headscope.errors import Malformed
@@ -14,6 +15,7 @@ from headscope.shared.serving.asking.address import one_line
 _HINT = "check that the server is what --protocol says, and its log for errors"
 _NUMERIC = ("FP16", "FP32", "FP64", "BF16")
 _PREFERRED = ("logits", "scores", "probabilities")
+"""Names of outputs, the best first: logits tell heads apart whose probabilities are alike."""
 _SGLANG_FAILURE = ("Default", [1.0])
 
 
@@ -95,7 +97,8 @@ def probability_rows(payload: Any, count: int) -> list[Answer]:
             raise wrong_answer(f"{len(scores)} probs with num_classes {described(row['num_classes'])}", "as many probs")
         if (row.get("label"), row["probs"]) == _SGLANG_FAILURE:
             raise wrong_answer("the label Default with the score 1, which SGLang sends after a failure", "scores")
-        answers.append(Answer(scores))
+        top = row.get("label")
+        answers.append(Answer(scores, top=top if isinstance(top, str) else ""))
     return answers
 
 
@@ -154,11 +157,22 @@ def tensor_rows(payload: Any, count: int) -> list[Answer]:
     named = [one for name in _PREFERRED for one in floats if one.get("name") == name]
     texts = [one for one in outputs if one.get("datatype") == "BYTES"]
     if named or len(floats) == 1:
-        return _float_rows((named or floats)[0], count)
+        first, *others = named or floats
+        found, is_raw = _float_rows(first, count), first.get("name") == _PREFERRED[0]
+        for other in others:
+            is_like = other.get("shape") == first.get("shape")
+            if is_like and _predicted_classes(_float_rows(other, count)) != _predicted_classes(found):
+                names = f"{first['name']} and {other['name']}"
+                raise wrong_answer(f"{names} whose highest values are of other classes", "outputs that agree")
+        return [replace(item, is_raw=is_raw) for item in found]
     if not floats and len(texts) == 1:
         return _json_rows(texts[0], count)
     told = ", ".join(f"{one_line(str(one.get('name')))} ({one_line(str(one.get('datatype')))})" for one in outputs[:5])
     raise wrong_answer(f"the outputs {told or '(none)'}", "one tensor of floats, or one with the JSON of a pipeline")
+
+
+def _predicted_classes(answers: Sequence[Answer]) -> list[int]:
+    return [item.scores.index(max(item.scores)) for item in answers]
 
 
 def _float_rows(tensor: dict[str, Any], count: int) -> list[Answer]:

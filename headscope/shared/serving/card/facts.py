@@ -7,6 +7,9 @@ from headscope.core.facts.stored.checkpoint import Gap
 
 CARD_FORMAT = "headscope-card"
 CARD_VERSION = 1
+LARGEST_CARD = 50_000_000
+"""Bytes."""
+PRECISIONS = ("float32", "float16", "bfloat16")
 IN_SINGLE = ("float64", "eager", "padded")
 """The runs of a card that show what single precision loses."""
 STABILITY = "experimental"

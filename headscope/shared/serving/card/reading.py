@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,18 +9,27 @@ from typing import Any
 
 import numpy as np
 
-from headscope.core.checkpoints.formats.config_file import parse_object
+from headscope.core.checkpoints.formats.config_file import parse_json, parse_object
+from headscope.core.facts.counting import counted, list_of
 from headscope.core.facts.heads.head import AS_IT_IS
 from headscope.core.facts.heads.tasks import Activation
 from headscope.core.facts.plain import restore
 from headscope.errors import Malformed, NotFound, UsageError
 from headscope.shared.serving.answers import Answer, Answers, TextOrPair
-from headscope.shared.serving.card.facts import CARD_FORMAT, CARD_VERSION, IN_SINGLE, Card, CardInput, CardRows
+from headscope.shared.serving.card.facts import (
+    CARD_FORMAT,
+    CARD_VERSION,
+    IN_SINGLE,
+    LARGEST_CARD,
+    PRECISIONS,
+    Card,
+    CardInput,
+    CardRows,
+)
 from headscope.shared.serving.comparing import ReferenceScores, VariantScores, measured_tolerances
 from headscope.shared.serving.explaining import SCORE_FUNCTIONS, SINGLE_PRECISION, Scores
 from headscope.shared.serving.served_facts import FROM_FILE
 
-LARGEST_CARD = 50_000_000
 _ROUNDED_TEXT = 1e-5
 """How far scores in a card may be from those of its logits: both are written with the digits of float32."""
 _ROUNDED_TOLERANCE = 0.05
@@ -33,7 +41,8 @@ def read_card(path: Path) -> Card:
     """Reads a card. Raises NotFound without a file, and Malformed for another version and for a damaged card."""
     name, document = path.name, parse_object(_read_bytes(path, "card"), path.name, LARGEST_CARD)
     if document.get("format") != CARD_FORMAT:
-        raise Malformed(f"{name} is a JSON file, but not a card", _WRITE_AGAIN)
+        found = f"{name} is a JSON file, but not a card: its field format isn't {CARD_FORMAT!r}"
+        raise Malformed(found, _WRITE_AGAIN)
     if type(document.get("version")) is not int or document["version"] != CARD_VERSION:
         found = f"{name} is a card of version {document.get('version')!r}"
         raise Malformed(
@@ -147,75 +156,109 @@ def read_scores(path: Path, card: Card, *, is_raw: bool) -> GivenScores:
     """Reads the scores of an engine: JSON or JSON lines, a row for each input of a card.
 
     A row is a list of numbers, or one number. JSON may also be an object with `scores` or `logits`, and beside them
-    `labels`, `dtype`, `engine`, `version` and `input_ids`; so may a line, with `input_ids` beside its row. `is_raw`:
-    rows without a name are logits. Raises Malformed for another form.
+    `labels`, `dtype`, `engine`, `version` and `input_ids`; so may a line, with `input_ids` beside its row. A field that
+    is null is absent. `is_raw`: rows without a name are logits. Raises Malformed for another form.
     """
     document = _parse_scores(path)
+    if {"logits", "scores"} <= document.keys():
+        raise _unfit_error(path, "logits and scores: both were found, and one was expected")
     name = next((key for key in ("logits", "scores") if key in document), "rows")
     if is_raw and name == "scores":
         raise UsageError("--logits was given, but the file says that it holds scores", "leave out --logits")
-    count, rows, ids = len(card.inputs), document.get(name), document.get("input_ids")
-    if not isinstance(rows, list) or len(rows) != count:
-        given = f"{len(rows)} rows" if isinstance(rows, list) else "no list of scores or logits"
-        raise _unfit_error(path, f"{given}, and the card has {count} inputs")
-    labels = document.get("labels", [])
-    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-        raise _unfit_error(path, "labels that are not a list of texts")
-    if len(set(labels)) < len(labels):
-        raise _unfit_error(path, "a label that is there twice; without labels, scores are in the order of the card")
-    items = [Answer(_read_row(path, row), tuple(labels)) for row in rows]
-    if labels and any(len(item.scores) != len(labels) for item in items):
-        raise _unfit_error(path, f"{len(labels)} labels, and rows of another length")
+    count, width, ids = len(card.inputs), len(card.labels), document.get("input_ids")
+    labels = _read_labels(path, document, width)
+    rows = _as_rows(path, name, document.get(name), count)
+    items = [Answer(_read_row(path, f"{name}, row {at}", row), labels) for at, row in enumerate(rows)]
+    odd = next((at for at, item in enumerate(items) if len(item.scores) != width), None)
+    if odd is not None:
+        given = f"{name}, row {odd}: {counted(len(items[odd].scores), 'number')}"
+        raise _unfit_error(path, f"{given} found, and one for each of the card's {width} classes expected")
     engine, version, dtype = (str(document.get(key, "")) for key in ("engine", "version", "dtype"))
+    if dtype not in ("", *PRECISIONS):
+        raise _unfit_error(path, f"dtype: {dtype[:80]!r} found, and {list_of(PRECISIONS, 3)} expected")
     raw = is_raw or name == "logits"
     found = Answers(engine or "scores in a file", version, FROM_FILE, raw, tuple(items), dtype=dtype)
     return GivenScores(found, None if ids is None else _read_ids(path, ids, count))
 
 
 def _unfit_error(path: Path, found: str) -> Malformed:
-    return Malformed(f"{path.name} holds {found}", "see `headscope explain card` for the form of the file")
+    return Malformed(f"{path.name} can't be used: {found}", "see `headscope explain card` for the form of the file")
 
 
 def _parse_scores(path: Path) -> dict[str, Any]:
     """Parses JSON or JSON lines to an object of columns; rows without a name are `rows`."""
+    data = _read_bytes(path, "scores")
     try:
-        text = _read_bytes(path, "scores").decode("utf-8-sig")
-        try:
-            found = json.loads(text)
-        except json.JSONDecodeError:
-            found = [json.loads(line) for line in text.splitlines() if line.strip()]
-    except (ValueError, RecursionError) as err:
-        raise _unfit_error(path, f"something that is not JSON: {err}") from err
+        found = parse_json(data, path.name, LARGEST_CARD)
+    except Malformed as err:
+        found = _parse_lines(data, path.name, err)
     if isinstance(found, dict):
-        return found
+        return {name: value for name, value in found.items() if value is not None}
     if not isinstance(found, list) or not found:
-        raise _unfit_error(path, "no rows")
+        raise _unfit_error(path, "no rows found, and a list of rows or an object expected")
     if not all(isinstance(row, dict) for row in found):
         return {"rows": found}
-    names = set(found[0])
-    if any(set(row) != names for row in found):
-        raise _unfit_error(path, "lines with different fields")
-    return {name: [row[name] for row in found] for name in names & {"logits", "scores", "input_ids"}}
+    named = [{name for name, value in row.items() if value is not None} for row in found]
+    odd = next((at for at, names in enumerate(named) if names != named[0]), None)
+    if odd is not None:
+        raise _unfit_error(path, f"row {odd} has other fields than row 0")
+    return {name: [row[name] for row in found] for name in named[0] & {"logits", "scores", "input_ids"}}
 
 
-def _read_row(path: Path, row: Any) -> tuple[float, ...]:
+def _parse_lines(data: bytes, name: str, of_whole: Malformed) -> list[Any]:
+    """Parses JSON lines. Raises the error of the whole file if not even the first line is JSON."""
+    rows = list[Any]()
+    for number, line in enumerate(data.split(b"\n"), 1):
+        try:
+            rows += [parse_json(line, f"line {number} of {name}", LARGEST_CARD)] if line.strip() else []
+        except Malformed as err:
+            raise (err if rows else of_whole) from None
+    return rows
+
+
+def _as_rows(path: Path, name: str, rows: Any, count: int) -> list[Any]:
+    """Checks a list with an entry for each input of the card. Raises Malformed for anything else."""
+    if not isinstance(rows, list) or len(rows) != count:
+        given = counted(len(rows), "row") if isinstance(rows, list) else "no list"
+        what = "scores or logits" if name == "rows" and rows is None else name
+        raise _unfit_error(path, f"{what}: {given} found, and a row for each of the card's {count} inputs expected")
+    return rows
+
+
+def _read_labels(path: Path, document: dict[str, Any], width: int) -> tuple[str, ...]:
+    labels = document.get("labels")
+    if labels is None:
+        return ()
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        raise _unfit_error(path, "labels: a list of texts was expected")
+    if len(set(labels)) != width or len(labels) != width:
+        found = f"labels: {counted(len(set(labels)), 'name')} found, and one for each of the card's {width} classes"
+        raise _unfit_error(path, f"{found} expected; without labels, scores are in the order of the card")
+    return tuple(labels)
+
+
+def _read_row(path: Path, where: str, row: Any) -> tuple[float, ...]:
     values = row if isinstance(row, list) else [row]
-    if not values or not all(isinstance(one, int | float) and not isinstance(one, bool) for one in values):
-        raise _unfit_error(path, "a row that is neither a number nor a list of numbers")
+    if not all(isinstance(one, int | float) and not isinstance(one, bool) for one in values):
+        raise _unfit_error(path, f"{where}: neither a number nor a list of numbers")
     try:
         found = tuple(map(float, values))
-    except OverflowError as err:
-        raise _unfit_error(path, "a number that is not finite") from err
+    except OverflowError:
+        found = (float("inf"),)
     if not np.isfinite(found).all():
-        raise _unfit_error(path, "a number that is not finite")
+        raise _unfit_error(path, f"{where}: a number that is not finite")
     return found
 
 
 def _read_ids(path: Path, rows: Any, count: int) -> tuple[tuple[int, ...], ...]:
-    is_right = isinstance(rows, list) and len(rows) == count
-    if not is_right or not all(isinstance(row, list) and all(type(one) is int for one in row) for row in rows):
-        raise _unfit_error(path, f"input_ids that are not {count} lists of integers")
-    return tuple(map(tuple, rows))
+    for at, row in enumerate(_as_rows(path, "input_ids", rows, count)):
+        # Some writers give whole numbers as 101.0, which in JSON is the same number.
+        is_right = isinstance(row, list) and all(
+            type(one) is int or (type(one) is float and one.is_integer()) for one in row
+        )
+        if not is_right:
+            raise _unfit_error(path, f"input_ids, row {at}: not a list of whole numbers")
+    return tuple(tuple(map(int, row)) for row in rows)
 
 
 def inputs_with_other_ids(card: Card, given: GivenScores) -> tuple[int, ...]:

@@ -11,16 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headscope.core.checkpoints.formats.config_file import parse_object
+from headscope.core.facts.counting import counted
 from headscope.core.facts.environment import tool_version
 from headscope.core.facts.heads.head import AS_IT_IS
 from headscope.core.facts.plain import to_dict
 from headscope.core.facts.stored.checkpoint import CheckpointKind, Gap
 from headscope.core.source.environment import environment
+from headscope.errors import Malformed, UsageError
 from headscope.shared.serving.answers import TextOrPair
 from headscope.shared.serving.card.facts import (
     CARD_FORMAT,
     CARD_VERSION,
     IN_SINGLE,
+    LARGEST_CARD,
+    PRECISIONS,
     Card,
     CardAlternative,
     CardFile,
@@ -29,6 +34,7 @@ from headscope.shared.serving.card.facts import (
     CardRun,
     CardTolerance,
 )
+from headscope.shared.serving.card.reading import reference_of
 from headscope.shared.serving.comparing import ReferenceScores, VariantScores, measured_tolerances
 from headscope.shared.serving.explaining import SCORE_FUNCTIONS, SINGLE_PRECISION, Scores
 from headscope.shared.serving.reference_scores import InputLayout, TextScorer
@@ -41,7 +47,7 @@ _COUNT, _PADDED, _IN_BATCH = 32, 8, 4
 _LONGEST_INPUT = 512
 """Tokens: a longer text at the tokenizer's limit would make the card several times as large."""
 _MOST_BYTES = 200_000
-"""Of all alternatives: a card is kept in a repository."""
+"""Of all alternatives, as far as there is room for more than one: a card is kept in a repository."""
 _BYTES_OF_NUMBER = 12
 _PRECISIONS = ("float64", "float16", "bfloat16")
 
@@ -64,7 +70,7 @@ def make_card(checkpoint: Checkpoint, activation: str, texts: Sequence[TextOrPai
     formula = report.head.expression if report.head is not None else ""
     gaps += [] if formula else [Gap("formula", "the head has no proven expression, so it has no variants")]
     variants = scorer.find_variants(texts, own.logits)
-    kept = tuple(_fit_alternatives(variants))
+    kept = tuple(_few_alternatives(variants))
     score = next((item.forward for item in SCORE_FUNCTIONS if item.name == activation), None)
     files, missing = _digest_files(checkpoint)
     count = own.logits.shape[1]
@@ -86,7 +92,7 @@ def make_card(checkpoint: Checkpoint, activation: str, texts: Sequence[TextOrPai
         inputs=tuple(_encode_inputs(scorer, layout, texts)),
         logits=_rows_of(own.logits),
         scores=None if score is None else _rows_of(score(own.logits)),
-        tolerances=tuple(_list_tolerances(own)),
+        tolerances=_measure_tolerances(own),
         runs=tuple(CardRun(name, _rows_of(logits)) for name, logits in runs.items()),
         alternatives=kept,
         alternatives_left_out=len(variants) - 1 - len(kept),
@@ -94,7 +100,38 @@ def make_card(checkpoint: Checkpoint, activation: str, texts: Sequence[TextOrPai
     )
 
 
-def card_text(card: Card) -> str:
+def fit_card(card: Card) -> tuple[Card, str]:
+    """Writes a card as JSON that can be read back: of thousands of classes without alternatives, then without runs.
+
+    Raises UsageError for a card that is too large without them.
+    """
+    smaller = card
+    for shrink in (lambda whole: whole, _without_alternatives, _without_runs):
+        smaller = shrink(smaller)
+        text = _card_text(smaller)
+        try:
+            parse_object(text.encode("ascii"), "the card", LARGEST_CARD)
+        except Malformed as err:
+            reason = err.message
+        else:
+            return smaller, text
+    raise UsageError(reason, "give fewer or shorter inputs with --text or --data")
+
+
+def _without_alternatives(card: Card) -> Card:
+    classes = counted(len(card.labels), "class", "classes")
+    gap = Gap("alternatives", f"with {classes} and these inputs, there is no room for them in a card that can be read")
+    left_out = card.alternatives_left_out + len(card.alternatives)
+    return replace(card, alternatives=(), alternatives_left_out=left_out, not_determined=(*card.not_determined, gap))
+
+
+def _without_runs(card: Card) -> Card:
+    gap = Gap("runs", "there is no room for them either, so the tolerance in float32 is that of any model")
+    bare = replace(card, runs=(), not_determined=(*card.not_determined, gap))
+    return replace(bare, tolerances=_measure_tolerances(reference_of(bare, range(len(bare.inputs)))))
+
+
+def _card_text(card: Card) -> str:
     """Writes a card as JSON in ASCII, with a line for each row, input or alternative."""
     fields = (f"{json.dumps(name)}: {_lines_of(value)}" for name, value in to_dict(card).items())
     return "{\n" + ",\n".join(fields) + "\n}\n"
@@ -171,8 +208,8 @@ def _encode_inputs(scorer: TextScorer, layout: InputLayout, texts: Sequence[Text
             at += 1
 
 
-def _fit_alternatives(variants: Mapping[str, VariantScores]) -> Iterator[CardAlternative]:
-    """Yields as many alternatives as a card may hold, those with the fewest changes first."""
+def _few_alternatives(variants: Mapping[str, VariantScores]) -> Iterator[CardAlternative]:
+    """Yields as many alternatives as a card should hold, those with the fewest changes first."""
     size = variants[AS_IT_IS].logits.size * _BYTES_OF_NUMBER
     names = sorted(variants.keys() - {AS_IT_IS}, key=lambda name: (name.count(", "), list(variants).index(name)))
     for name in names[: max(1, _MOST_BYTES // size)]:
@@ -180,10 +217,9 @@ def _fit_alternatives(variants: Mapping[str, VariantScores]) -> Iterator[CardAlt
         yield CardAlternative(name, item.formula, item.is_sum, _rows_of(item.logits))
 
 
-def _list_tolerances(own: ReferenceScores) -> Iterator[CardTolerance]:
+def _measure_tolerances(own: ReferenceScores) -> tuple[CardTolerance, ...]:
     logits, scores = (measured_tolerances(own, is_raw=is_raw) for is_raw in (True, False))
-    for name in ("float32", "float16", "bfloat16"):
-        yield CardTolerance(name, logits.get(name), scores.get(name))
+    return tuple(CardTolerance(name, logits.get(name), scores.get(name)) for name in PRECISIONS)
 
 
 def _digest_files(checkpoint: Checkpoint) -> tuple[tuple[CardFile, ...], list[Gap]]:

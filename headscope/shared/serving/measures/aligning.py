@@ -47,7 +47,7 @@ def align_scores(
         return _align_top(answers, found, names)
     given = np.asarray([item.scores for item in items], dtype=np.float64)
     if not names or shape[1] == 1:
-        return AlignedScores(given)
+        return AlignedScores(given, notes=_note_other_tops(answers, labels, label2id))
     if found is None:
         words = f"the engine names the classes {_join_names(items[0].labels)}"
         if not answers.is_indexed:
@@ -57,6 +57,17 @@ def align_scores(
     for at, item in enumerate(items):
         rows[at, [places[name] for name in item.labels]] = item.scores
     return AlignedScores(rows)
+
+
+def _note_other_tops(answers: Answers, labels: Sequence[str], label2id: Mapping[str, int]) -> tuple[str, ...]:
+    """Notes a class that the engine names as the highest although its scores say another one."""
+    for name in sorted({item.top for item in answers.items} & set(labels)):
+        found = match_names([name], labels, label2id)
+        tops = {item.scores.index(max(item.scores)) for item in answers.items if item.top == name}
+        if found is not None and tops != set(found):
+            told = ", ".join(str(at) for at in sorted(tops))
+            return (f"the engine names class {told} {name}, and the checkpoint has {name} as class {found[0]}",)
+    return ()
 
 
 def _find_misfit(answers: Answers, shape: tuple[int, ...], *, is_partial: bool) -> str:
