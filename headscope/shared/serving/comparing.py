@@ -320,7 +320,8 @@ def _compare_in_half(one: _Comparison, ask_again: AskAgain | None) -> ServedScor
     unsteady = _find_unsteady(one, within, ask_again)
     misplaced = "" if small else _find_misplaced(one)
     if misplaced:
-        return one.found(False, within, "; ".join(filter(None, (misplaced, unsteady))))
+        single = max(one.single(), key=lambda item: item.tolerance)
+        return one.found(False, single, "; ".join(filter(None, (misplaced, unsteady))))
     if small:
         names = " or ".join(half.name for half in small)
         reason = f"the scores differ by up to {one.difference:.2g}: rounding of {names}, or slightly different weights"
