@@ -19,6 +19,7 @@ from headscope.errors import HeadscopeError, LoadNotJudged, UsageError
 from headscope.shell.options.calls import use_case
 from headscope.shell.values import read_names
 from headscope.slices.loaded.unfilled import (
+    class_count,
     find_kept_quiet,
     is_allowed,
     is_of_adapter,
@@ -26,6 +27,7 @@ from headscope.slices.loaded.unfilled import (
     not_loaded,
     read_saved_config,
     refuse_other_things,
+    returns_logits,
 )
 
 if TYPE_CHECKING:
@@ -261,7 +263,7 @@ def _judged_load(load: Callable[..., Any]) -> Callable[..., Any]:
         if block is None:
             return load(cls, *args, **kwargs)
         wants_info = kwargs.pop("output_loading_info", False)
-        is_fresh = _says_fresh(kwargs)
+        is_fresh, asked = _says_fresh(kwargs), getattr(kwargs.get("config"), "num_labels", None)
         noted: list[Any] = []
         token = _BASE_INFO.set(noted)
         try:
@@ -275,7 +277,7 @@ def _judged_load(load: Callable[..., Any]) -> Callable[..., Any]:
             warnings.warn(f"headscope.strict can't judge the load of {reference}", LoadNotJudged, stacklevel=2)
         else:
             options = {name: value for name, value in kwargs.items() if name in _OF_PLACE and value is not None}
-            _judge_load(block, model, infos, reference, options, is_fresh=is_fresh)
+            _judge_load(block, model, infos, reference, options, is_fresh=is_fresh, asked=asked)
         return (model, info) if wants_info else model
 
     return from_pretrained
@@ -294,7 +296,7 @@ def _noted_info(finish: Callable[..., Any]) -> Callable[..., Any]:
             noted.append(whole)
         elif (block := _PATCHES.block_of_this_load()) is not None:  # a `from_pretrained` that was bound before
             reference = getattr(args[1] if len(args) > 1 else None, "pretrained_model_name_or_path", None)
-            _judge_load(block, args[0], [whole], reference, {}, is_fresh=False)
+            _judge_load(block, args[0], [whole], reference, {}, asked=args[0].config.num_labels)
         return info
 
     return _finalize_model_loading
@@ -332,12 +334,13 @@ def _says_fresh(given: Mapping[str, Any]) -> bool:
 
 
 def _judge_load(
-    block: _Block, model: Any, infos: list[Any], reference: Any, options: Mapping[str, Any], *, is_fresh: bool
-) -> None:
+    block: _Block, model: Any, infos: list[Any], reference: Any, options: Mapping[str, Any], *,
+    is_fresh: bool = False, asked: int | None,
+) -> None:  # fmt: skip
     """Raises HeadNotLoaded for a model whose scores depend on parameters that the load did not give.
 
     The infos are that of the weights, and that of an adapter beside them, if there is one; the options say where the
-    checkpoint is.
+    checkpoint is, and `asked` is the number of classes in the configuration that the load got: some classes change it.
     """
     base_info, adapter_info = infos[0], infos[-1]
     reshaped = {item if isinstance(item, str) else item[0] for item in base_info["mismatched_keys"]}
@@ -348,13 +351,14 @@ def _judge_load(
     place = "" if reference is None else str(reference)
     saved = read_saved_config(place, options) or model.config.to_dict()
     prefix = "" if getattr(model, "base_model", model) is model else f"{model.base_model_prefix}."
+    if {name for name, _ in model.named_parameters()} <= missing:  # nobody who loads asks for that
+        raise not_loaded(model, place, lost, saved)
     if not prefix and _is_base_class(model):
-        if len(lost) >= len(model.state_dict()):
-            raise not_loaded(model, place, lost, saved)
         return
     inside = [name for name in lost if name.startswith(prefix)]
     head = [name for name in lost if name not in inside]
-    is_fresh = (is_fresh or _class_count(saved) != model.config.num_labels) and not any(map(_is_called_from, _OF_COUNT))
+    is_fresh = is_fresh or asked not in (None, class_count(saved, type(model.config)))
+    is_fresh = is_fresh and not any(map(_is_called_from, _OF_COUNT))
     may_be_new = is_fresh and type(model).__name__ not in (saved.get("architectures") or ())
     if inside or not may_be_new:
         head, inside = _split_by_path(model, head, inside)
@@ -375,16 +379,11 @@ def _judge_load(
     raise not_loaded(model, place, unfilled, saved)
 
 
-def _class_count(config: Mapping[str, Any]) -> int:
-    """Gives the number of classes that a configuration stands for; Transformers' own default is two."""
-    return config.get("num_labels") or len(config.get("id2label") or "12")
-
-
 def _is_base_class(model: nn.Module) -> bool:
-    """True if a class of Transformers has no head."""
+    """True if a class of Transformers has no head: those of an image and a text make scores, too (CLIP)."""
     from headscope.core.model.classes.catalog import names_in_mapping
 
-    return type(model).__name__ in names_in_mapping("MODEL_MAPPING_NAMES")
+    return type(model).__name__ in names_in_mapping("MODEL_MAPPING_NAMES") and not returns_logits(model)
 
 
 def _split_by_path(model: Any, head: list[str], inside: list[str]) -> tuple[list[str], list[str]]:
@@ -399,10 +398,12 @@ def _split_by_path(model: Any, head: list[str], inside: list[str]) -> tuple[list
             traced = inspect(subject).head
         except HeadscopeError as err:
             reason = err.message
+        except Exception as err:  # a fault of the trace, such as of a class of one's own, is none of the load
+            reason = f"{type(err).__name__}: {err}"
         if traced is not None:
             break
     if traced is None:
-        if not head:  # otherwise it is an error already
+        if inside:
             _warn_unjudged(inside, reason)
         return head, []
     unread, lost = {*traced.not_live}, [*head, *inside]
@@ -410,11 +411,13 @@ def _split_by_path(model: Any, head: list[str], inside: list[str]) -> tuple[list
     # The trace gives a model texts, so that it doesn't say what images or sounds would need.
     if len(getattr(model.config, "sub_configs", ())) > 1 and (beside := [name for name in lost if name in unread]):
         _warn_unjudged(beside, "the model takes several kinds of input")
+    elif beside := [name for name in head if name in unread]:
+        _warn_unjudged(beside, "the first scores don't, and other outputs of the model may")
     return [name for name in lost if name in own], [name for name in lost if name not in own | unread]
 
 
 def _warn_unjudged(names: list[str], reason: str) -> None:
-    text = f"headscope.strict can't tell whether the scores depend on {few_of(names)}: {reason}"
+    text = f"headscope.strict can't tell whether scores depend on {few_of(names)}: {reason}"
     warnings.warn(text, LoadNotJudged, stacklevel=6)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from inspect import isclass, isroutine
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from headscope.core.facts.counting import few_of
 from headscope.core.facts.report import find_missing
@@ -60,6 +60,24 @@ def read_saved_config(reference: str, options: Mapping[str, Any]) -> dict[str, A
     except (OSError, ValueError):
         return {}
     return dict(found)
+
+
+def class_count(config: Mapping[str, Any], kind: Any) -> int:
+    """Gives the number of classes that a configuration of a family stands for: by default two, and three of BART."""
+    try:
+        return int(kind.from_dict({**config}).num_labels)
+    except Exception:  # whatever a configuration raises for fields of another family
+        return int(config.get("num_labels") or len(config.get("id2label") or "12"))
+
+
+def returns_logits(model: nn.Module) -> bool:
+    """True if the forward is annotated to return scores, such as `logits_per_image`."""
+    try:
+        hint = get_type_hints(model.forward).get("return")
+    except Exception:  # an annotation that can't be evaluated
+        return False
+    kinds = get_args(hint) or (hint,)
+    return any(name.startswith("logits") for kind in kinds for name in getattr(kind, "__dataclass_fields__", ()))
 
 
 def is_allowed(name: str, allow: tuple[str, ...]) -> bool:

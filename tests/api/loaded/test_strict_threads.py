@@ -1,9 +1,13 @@
 """`strict` in the situations of public threads, in which people asked why scores are random: each stops in one line.
 
+Then loads of other kinds: several inputs, several heads, nothing loaded, a family's own default.
+
 The links are in docs/recipes.md. The oracle is the loader's own list of missing keys, or, for adapters, the tensors in
 the adapter's file.
 """
 
+import importlib
+import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -20,7 +24,7 @@ from transformers import AutoModelForSequenceClassification as Auto
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 import headscope
-from headscope.errors import HeadNotLoaded
+from headscope.errors import HeadNotLoaded, LoadNotJudged
 from tests.families import FAMILIES
 
 CLASSIFIER = {"classifier.weight", "classifier.bias"}
@@ -153,3 +157,60 @@ def linked() -> Iterator[str]:
 
 def test_the_page_lists_these_threads() -> None:
     assert {*linked()} == {*THREADS}
+
+
+def _without(folder: Path, text: str) -> None:
+    file = folder / "model.safetensors"
+    kept = {name: value for name, value in load_file(file).items() if text not in name}
+    save_file(kept or {"x": torch.zeros(1)}, file, metadata={"format": "pt"})
+
+
+SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+
+
+def test_a_model_of_images_and_texts_makes_scores_without_a_head_of_its_own(tmp_path: Path) -> None:
+    config = transformers.CLIPConfig(
+        text_config={**SMALL, "vocab_size": 99}, vision_config={**SMALL, "image_size": 16, "patch_size": 8}
+    )
+    transformers.CLIPModel(config).save_pretrained(tmp_path)
+    with headscope.strict():
+        transformers.AutoModel.from_pretrained(tmp_path)
+    _without(tmp_path, "projection")
+    with pytest.raises(HeadNotLoaded) as caught, headscope.strict():
+        transformers.AutoModel.from_pretrained(tmp_path)
+    assert {*caught.value.parameters} == {"text_projection.weight", "visual_projection.weight"}
+
+
+def test_nothing_loaded_is_an_error_whatever_the_load_asks_for(made: Path) -> None:
+    with pytest.raises(HeadNotLoaded), headscope.strict():
+        Reward.from_pretrained(made / "unwrapped", num_labels=3)
+
+
+def test_the_default_number_of_classes_is_that_of_the_family(tmp_path: Path) -> None:
+    FAMILIES["bart"].build("BartModel").save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    for name in ("id2label", "label2id", "num_labels"):
+        config.pop(name, None)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(HeadNotLoaded, match="classification_head"), headscope.strict():
+        Auto.from_pretrained(tmp_path)
+    with headscope.strict():
+        Auto.from_pretrained(tmp_path, num_labels=3)
+
+
+def test_a_second_head_that_the_first_scores_do_not_read_gives_a_warning(made: Path, tmp_path: Path) -> None:
+    model = FAMILIES["gpt2"].build("GPT2LMHeadModel")
+    model.save_pretrained(tmp_path)
+    with pytest.warns(LoadNotJudged, match="multiple_choice_head"), headscope.strict():
+        transformers.GPT2DoubleHeadsModel.from_pretrained(tmp_path)
+
+
+def test_a_fault_of_the_trace_is_none_of_the_load(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: Any) -> None:
+        raise IndexError("out of range")
+
+    monkeypatch.setattr(importlib.import_module("headscope.slices.inspect.run"), "inspect", fail)
+    with pytest.raises(HeadNotLoaded, match="classifier"), headscope.strict():
+        Auto.from_pretrained(made / "base")
+    with pytest.warns(LoadNotJudged, match="IndexError"), headscope.strict():
+        Auto.from_pretrained(made / "mlm", num_labels=3)

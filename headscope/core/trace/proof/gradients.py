@@ -281,7 +281,8 @@ def _random_sum(logits: torch.Tensor) -> torch.Tensor:
 
 def _positions_moved(gradient: torch.Tensor, axis: int) -> PositionNumbers:
     """Lists the positions along `axis` (of the batched tensor) whose gradient is not zero."""
-    strength = gradient.movedim(axis - 1, 0).flatten(1).abs().sum(1)
+    positions = gradient.movedim(axis - 1, 0)
+    strength = positions.reshape(len(positions), -1).abs().sum(1)
     return tuple(int(at) for at in (strength > _NEGLIGIBLE * max(float(strength.max()), 1e-30)).nonzero().flatten())
 
 
