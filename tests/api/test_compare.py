@@ -59,7 +59,7 @@ def test_equal_poolings_are_alike_whatever_the_sentences_on_their_tokenizers_say
     assert len(rules) == 2
     assert found.differences == ()
     assert main(["compare", str(classifier), str(other), "--offline", "--exit-code"]) == 0
-    assert "The heads are alike" in capsys.readouterr().out
+    assert "The heads have the same structure" in capsys.readouterr().out
 
 
 def test_another_position_of_the_same_kind_is_another_pooling(classifier: Path) -> None:

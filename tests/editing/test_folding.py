@@ -23,6 +23,7 @@ from headscope.errors import Malformed, Unsupported, UsageError
 from headscope.slices.edit.folding import fold, proof, target
 from tests import fold_table
 from tests.edits import edit_json, edit_tensors
+from tests.families import FAMILIES
 from tests.fold_table import KINDS, Kind
 from tests.modules import Module, dense, norm, normalize, pooling, write_chain
 from tests.scorers import WORDS, save_encoder, save_language_model
@@ -558,3 +559,40 @@ def test_a_fold_that_cannot_be_meant_is_refused(options: dict[str, Any], said: s
     where = {} if options.get("in_place") else {"output": tmp_path / "out"}
     with pytest.raises(UsageError, match=said):
         headscope.edit(tmp_path / "lm", **where, **options)
+
+
+def test_a_chat_template_that_ends_in_the_token_that_pads_is_refused(tmp_path: Path) -> None:
+    save_language_model("Qwen3", tmp_path / "lm", pad_token_id=None)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "lm")
+    tokenizer.pad_token = tokenizer.eos_token
+    tokenizer.save_pretrained(tmp_path / "lm")
+    found = headscope.edit(tmp_path / "lm", tmp_path / "plain", as_class="auto", tokens="no,yes")
+    assert found.verdict is EditVerdict.PROVEN
+    assert any("A text that ends in" in sentence for sentence in found.fold.to_do)
+    tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }} {{ eos_token }}{% endfor %}"
+    tokenizer.save_pretrained(tmp_path / "lm")
+    found = headscope.edit(tmp_path / "lm", tmp_path / "out", as_class="auto", tokens="no,yes")
+    assert found.verdict is EditVerdict.REFUSED and "the chat template ends in" in found.proof.reason
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        (
+            {
+                "architectures": ["XForSequenceClassification"],
+                "auto_map": {"AutoModelForSequenceClassification": "x.X"},
+            },
+            "XForSequenceClassification, a class of the checkpoint's own code",
+        ),
+        ({"quantization_config": {"quant_method": "bitsandbytes", "load_in_8bit": True}}, "quantized"),
+    ],
+)
+def test_weights_and_classes_that_are_not_computed_are_refused(
+    fields: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    FAMILIES["bert"].build("BertForSequenceClassification").save_pretrained(tmp_path)
+    edit_json(tmp_path / "config.json", fields)
+    with pytest.raises(Unsupported, match=reason):
+        headscope.edit(tmp_path, as_class="chain", dry_run=True)

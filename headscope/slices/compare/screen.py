@@ -67,10 +67,10 @@ def compare_verdict(comparison: Comparison) -> RenderableType:
         return Group(*_of_several(comparison), *map(export_verdict, comparison.exports))
     if not comparison.differences:
         tone = Tone.NOTE if comparison.differs else Tone.GOOD
-        return Paragraph(label(f"The heads are alike{_values_clause(comparison.values)}", TONE[tone]))
+        return Paragraph(label(f"The heads have the same structure{_values_clause(comparison)}", TONE[tone]))
     # Every single parameter that differs is under one name.
     named = ", ".join(dict.fromkeys(item.aspect or "weights of the head" for item in comparison.differences))
-    return Paragraph(label(f"The heads differ in {named}{_values_clause(comparison.values)}", TONE[Tone.NOTE]))
+    return Paragraph(label(f"The heads differ in {named}{_values_clause(comparison)}", TONE[Tone.NOTE]))
 
 
 def _of_several(comparison: Comparison) -> Iterator[RenderableType]:
@@ -79,10 +79,11 @@ def _of_several(comparison: Comparison) -> Iterator[RenderableType]:
         yield compare_verdict(replace(comparison, exports=()))
 
 
-def _values_clause(values: Sequence[SameValues]) -> str:
-    """Says in one clause if the stored values are identical."""
+def _values_clause(comparison: Comparison) -> str:
+    """Says in one clause if the stored values are identical, or that none were compared."""
+    values = comparison.values
     if not values:
-        return ""
+        return "; values were not compared (--values)" if all(item.is_compared for item in comparison.reports) else ""
     same = sum(item.identical is True for item in values)
     other = sum(item.identical is False for item in values)
     unread = len(values) - same - other
@@ -196,7 +197,7 @@ def _brief_rows(comparison: Comparison) -> Iterator[tuple[str, list[Text]]]:
             brief = tuple(_BRIEF[aspect](report) for report in comparison.reports) if aspect in _BRIEF else values
             shown = brief if len(set(brief)) > 1 else values
             yield aspect, [label(value, _DIFFERS) for value in shown]
-    yield "weights", [_weight_amounts(report.head) for report in comparison.reports]
+    yield "weight status", [_weight_amounts(report.head) for report in comparison.reports]
 
 
 _SIZES = frozenset({Aspect.MODEL_SIZE, Aspect.HEAD_SIZE})

@@ -208,11 +208,16 @@ def _sentences_to_do(
     """Yields what the library does to scores, and the caller to texts, beside the arithmetic of the head."""
     if target.kind is FoldKind.CHAIN:
         function = _function_on_scores(checkpoint, source)
-        if function not in (Activation.NONE, Activation.SIGMOID):
+        if function == Activation.NOT_DETERMINED:
+            yield "Which function the scores had is not determined; CrossEncoder puts none on them."
+        elif function not in (Activation.NONE, Activation.SIGMOID):
             yield f"CrossEncoder doesn't put {function} on the scores: put it there yourself."
     if source.kind is not FoldKind.CLASS and "problem_type" not in fields:
         function = checkpoint.report.model.activation
         yield f"No setting of config.json says that {function} is put on the scores: put it there yourself."
+    elif source.kind is not FoldKind.CLASS and len(source.labels) > 1:
+        kind = str(fields["problem_type"])
+        yield f"config.json says problem_type {kind!r}: so a pipeline puts on the scores what CrossEncoder does."
     if source.kind is FoldKind.SETFIT:
         yield (
             f"headscope read the classifier's numbers from {SETFIT_HEAD}, and scikit-learn did not run: compare some "

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -100,7 +101,8 @@ def prove_fold_here(task: FoldTask) -> FoldProof:
         after = _scorer_of_chain(task, task.result) if task.after is FoldKind.CHAIN else _scorer_of_class(task.result)
         texts, notes = _texts_to_score(task, before, after)
         found = _compare_scores(texts, before, after, exact, eps=eps)
-        return replace(found, library=library, notes=(*notes, *found.notes))
+        padding = () if found.reason else _compare_padding_in_texts(before, after, found.tolerance)
+        return replace(found, library=library, notes=(*notes, *found.notes, *padding))
     except HeadscopeError as err:
         return FoldProof(reason=err.message)
     except ImportError as err:
@@ -186,6 +188,38 @@ def _compare_scores(
         most += min(_largest_of(rounded - new), _ROUNDINGS * eps * before.largest)
     reason = "" if apart <= most else f"scores differ by up to {apart:.3g} (rounding explains {most:.3g})"
     return FoldProof("", len(texts), apart, most, tuple(notes), reason)
+
+
+def _compare_padding_in_texts(before: _Scorer, after: _Scorer, most: float) -> tuple[str, ...]:
+    """Says how scores differ for a text that ends in the token that pads: a class leaves it out, and reads another one.
+
+    Raises Unsupported if the chat template of the source ends so.
+    """
+    tokenizer = before.tokenizer
+    pad = tokenizer.pad_token
+    if pad is None or before.asks:
+        return ()
+    texts = [f"{text_inputs(tokenizer, Task.SEQUENCE_CLASSIFICATION)[0].parts[0]} {pad}"]
+    if getattr(tokenizer, "chat_template", None):
+        chat = [{"role": "user", "content": texts[0].removesuffix(pad).strip()}]
+        with suppress(Exception):  # a template may want other roles
+            texts += [
+                tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=on) for on in (True, False)
+            ]
+    apart = [
+        _largest_of(after.score([one], 1) - before.score([one], 1))
+        for one in (TextInput("", (text,)) for text in texts)
+    ]
+    if max(apart[1:], default=0.0) > most:
+        raise Unsupported(
+            f"the chat template ends in {pad}, which is padding for the class: scores differ by {max(apart[1:]):.2g}; "
+            "give the tokenizer and config.json a pad token of its own first",
+            "",
+        )
+    if apart[0] <= most:
+        return ()
+    told = f"A text that ends in {pad}, the token that pads, gets other scores (by {apart[0]:.2g})"
+    return (f"{told}: the class reads the token before it.",)
 
 
 def _largest_of(difference: torch.Tensor) -> float:

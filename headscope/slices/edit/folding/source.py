@@ -57,6 +57,7 @@ def read_source(checkpoint: Checkpoint, scores: int | None) -> FoldSource:
         _check_modules(pipeline)
         if pipeline.head is not None:
             return _source_of_setfit(pipeline, pipeline.head, Path(checkpoint.location.reference))
+    _check_what_computes(checkpoint)
     missing = find_missing(report)
     if missing.head or missing.elsewhere:
         name = (*missing.head, *missing.elsewhere)[0]
@@ -78,6 +79,18 @@ def read_source(checkpoint: Checkpoint, scores: int | None) -> FoldSource:
         # TRL, LlamaFactory and OpenRLHF take the value of the last token that is not padding as the reward.
         kind, head = FoldKind.VALUE, replace(head, positions=Positions(Where.LAST_NON_PAD))
     return FoldSource(kind, head, report.model.labels)
+
+
+def _check_what_computes(checkpoint: Checkpoint) -> None:
+    """Raises Unsupported for weights that are packed, and for a class of the checkpoint's own that isn't run."""
+    model, request = checkpoint.report.model, checkpoint.request
+    if model.quantization is not None:
+        raise Unsupported("the weights are quantized, and a fold computes with them", "fold the original")
+    if model.is_saved_by_own_code and not request.model_class:
+        what = f"{model.saved_class}, a class of the checkpoint's own code, makes the scores, and was not run"
+        raise Unsupported(
+            what, f"--trust-remote-code runs it; or --model-class {model.class_name}, if that is the same"
+        )
 
 
 def _hint_on_scores(checkpoint: Checkpoint) -> str:
