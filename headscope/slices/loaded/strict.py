@@ -19,7 +19,6 @@ from headscope.errors import HeadscopeError, LoadNotJudged, UsageError
 from headscope.shell.options.calls import use_case
 from headscope.shell.values import read_names
 from headscope.slices.loaded.unfilled import (
-    class_count,
     find_kept_quiet,
     is_allowed,
     is_of_adapter,
@@ -28,6 +27,7 @@ from headscope.slices.loaded.unfilled import (
     read_saved_config,
     refuse_other_things,
     returns_logits,
+    saved_class_count,
 )
 
 if TYPE_CHECKING:
@@ -357,7 +357,7 @@ def _judge_load(
         return
     inside = [name for name in lost if name.startswith(prefix)]
     head = [name for name in lost if name not in inside]
-    is_fresh = is_fresh or asked not in (None, class_count(saved, type(model.config)))
+    is_fresh = is_fresh or asked not in (None, saved_class_count(saved, type(model.config)))
     is_fresh = is_fresh and not any(map(_is_called_from, _OF_COUNT))
     may_be_new = is_fresh and type(model).__name__ not in (saved.get("architectures") or ())
     if inside or not may_be_new:

@@ -62,7 +62,7 @@ def read_saved_config(reference: str, options: Mapping[str, Any]) -> dict[str, A
     return dict(found)
 
 
-def class_count(config: Mapping[str, Any], kind: Any) -> int:
+def saved_class_count(config: Mapping[str, Any], kind: Any) -> int:
     """Gives the number of classes that a configuration of a family stands for: by default two, and three of BART."""
     try:
         return int(kind.from_dict({**config}).num_labels)

@@ -213,7 +213,7 @@ def _compare_padding_in_texts(before: _Scorer, after: _Scorer, most: float) -> t
     if max(apart[1:], default=0.0) > most:
         raise Unsupported(
             f"the chat template ends in {pad}, which is padding for the class: scores differ by {max(apart[1:]):.2g}; "
-            "give the tokenizer and config.json a pad token of its own first",
+            "give the tokenizer and config.json a separate pad token first",
             "",
         )
     if apart[0] <= most:
