@@ -197,7 +197,7 @@ def _brief_rows(comparison: Comparison) -> Iterator[tuple[str, list[Text]]]:
             brief = tuple(_BRIEF[aspect](report) for report in comparison.reports) if aspect in _BRIEF else values
             shown = brief if len(set(brief)) > 1 else values
             yield aspect, [label(value, _DIFFERS) for value in shown]
-    yield "weight status", [_weight_amounts(report.head) for report in comparison.reports]
+    yield "loaded", [_weight_amounts(report.head) for report in comparison.reports]
 
 
 _SIZES = frozenset({Aspect.MODEL_SIZE, Aspect.HEAD_SIZE})
