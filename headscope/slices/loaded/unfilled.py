@@ -91,10 +91,12 @@ def find_kept_quiet(model: nn.Module, before: set[str], told: Iterable[str]) -> 
     A class of one's own can list its head in `_keys_to_ignore_on_load_missing`. What is another parameter under a
     second name was given; and below the base model, classes list what they compute, such as positions.
     """
+    quiet = before.difference(told)
+    if not quiet:  # of almost every load
+        return quiet
     named = dict(model.named_parameters(remove_duplicate=False))
     given = {id(value) for name, value in named.items() if name not in before}
     prefix = f"{getattr(model, 'base_model_prefix', '')}."
-    quiet = before.difference(told)
     return {name for name in quiet if name in named and id(named[name]) not in given and not name.startswith(prefix)}
 
 

@@ -25,10 +25,11 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 import headscope
 from headscope.errors import HeadNotLoaded, LoadNotJudged
+from tests.api.loaded.test_strict import CLASSIFIER, POOLER, saved, without
 from tests.families import FAMILIES
 
-CLASSIFIER = {"classifier.weight", "classifier.bias"}
-POOLER = {"bert.pooler.dense.weight", "bert.pooler.dense.bias"}
+__all__ = ["saved"]
+
 PAGE = Path(__file__).parents[3] / "docs" / "recipes.md"
 
 
@@ -73,12 +74,9 @@ def with_keys(folder: Path, change: Callable[[str], str]) -> None:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A base model, a language model, classifiers whose keys a program changed, and adapters without a head."""
-    folder = tmp_path_factory.mktemp("made")
-    family = FAMILIES["bert"]
-    for name, cls in (("base", family.base), ("mlm", "BertForMaskedLM"), ("whole", family.classifier)):
-        family.build(cls).save_pretrained(folder / name)
+def made(saved: Path) -> Path:
+    """Beside what is saved: a language model, classifiers whose keys a program changed, and adapters without a head."""
+    folder = saved
     FAMILIES["llama"].build("LlamaForCausalLM").save_pretrained(folder / "lm")
     for name, change in (("unwrapped", "module.{}"), ("other", "{}")):
         shutil.copytree(folder / "whole", folder / name)
@@ -159,12 +157,6 @@ def test_the_page_lists_these_threads() -> None:
     assert {*linked()} == {*THREADS}
 
 
-def _without(folder: Path, text: str) -> None:
-    file = folder / "model.safetensors"
-    kept = {name: value for name, value in load_file(file).items() if text not in name}
-    save_file(kept or {"x": torch.zeros(1)}, file, metadata={"format": "pt"})
-
-
 SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
 
 
@@ -175,7 +167,7 @@ def test_a_model_of_images_and_texts_makes_scores_without_a_head_of_its_own(tmp_
     transformers.CLIPModel(config).save_pretrained(tmp_path)
     with headscope.strict():
         transformers.AutoModel.from_pretrained(tmp_path)
-    _without(tmp_path, "projection")
+    without(tmp_path, "projection")
     with pytest.raises(HeadNotLoaded) as caught, headscope.strict():
         transformers.AutoModel.from_pretrained(tmp_path)
     assert {*caught.value.parameters} == {"text_projection.weight", "visual_projection.weight"}

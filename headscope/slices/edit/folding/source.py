@@ -135,7 +135,7 @@ def read_setfit(folder: Path) -> tuple[torch.Tensor, torch.Tensor, bool]:
     try:
         weight, bias = map(torch.tensor, read_linear_classifier(LocalBytes(folder / SETFIT_HEAD, SETFIT_HEAD)))
     except Unsupported as err:
-        raise DoesNotFold("; ".join(filter(None, (err.message, err.hint)))) from err
+        raise DoesNotFold(err.message, err.hint) from err
     if len(weight) == 1:
         weight, bias = (torch.cat([torch.zeros_like(item), item]) for item in (weight, bias))
     settings = folder / SETFIT
