@@ -133,6 +133,10 @@ class _Comparison:
         if widest > least:
             yield AllowedRounding("float32", widest)
 
+    def widest_single(self) -> AllowedRounding:
+        """Gives the larger of what counts as equal in single precision."""
+        return max(self.single(), key=lambda item: item.tolerance)
+
     def halves(self) -> list[AllowedRounding]:
         """Lists the half precisions that the engine may compute in: the one that was stated, otherwise both."""
         names = [name for name in ("float16", "bfloat16") if self.answers.dtype in ("", name)]
@@ -160,7 +164,7 @@ class _Comparison:
 
     def is_partly_exact(self, half: AllowedRounding) -> bool:
         """True if most texts that half precision moves have exact scores: what differs elsewhere isn't rounding."""
-        single = max(item.tolerance for item in self.single())
+        single = self.widest_single().tolerance
         if half.scores is None:
             return False
         moved = np.abs(half.scores - self.expected).max(1) > _MOVED * single
@@ -254,7 +258,7 @@ def measured_tolerances(reference: ReferenceScores, *, is_raw: bool) -> dict[str
     expected = score(reference.logits)
     one = _Comparison(reference, Answers("", "", "", is_raw, ()), score, expected, expected, ())
     halves = {half.name: half.tolerance for half in one.halves()}
-    single = max(item.tolerance for item in one.single())
+    single = one.widest_single().tolerance
     return {"float32": single, "float16": halves.get("float16"), "bfloat16": halves.get("bfloat16")}
 
 
@@ -320,8 +324,7 @@ def _compare_in_half(one: _Comparison, ask_again: AskAgain | None) -> ServedScor
     unsteady = _find_unsteady(one, within, ask_again)
     misplaced = "" if small else _find_misplaced(one)
     if misplaced:
-        single = max(one.single(), key=lambda item: item.tolerance)
-        return one.found(False, single, "; ".join(filter(None, (misplaced, unsteady))))
+        return one.found(False, one.widest_single(), "; ".join(filter(None, (misplaced, unsteady))))
     if small:
         names = " or ".join(half.name for half in small)
         reason = f"the scores differ by up to {one.difference:.2g}: rounding of {names}, or slightly different weights"
@@ -331,7 +334,7 @@ def _compare_in_half(one: _Comparison, ask_again: AskAgain | None) -> ServedScor
 
 def _note_equal_texts(one: _Comparison) -> Iterator[str]:
     """Yields how many texts get the checkpoint's scores, where some do."""
-    single = max(item.tolerance for item in one.single())
+    single = one.widest_single().tolerance
     equal = np.abs(one.given - one.expected).max(1) <= single
     if equal.any() and not equal.all():
         first = f"text {equal.argmin() + 1} is the first other"
@@ -340,7 +343,7 @@ def _note_equal_texts(one: _Comparison) -> Iterator[str]:
 
 def _find_misplaced(one: _Comparison) -> str:
     """Says that each text with other scores has those of one other text, as from a cache or in another order."""
-    single = max(item.tolerance for item in one.single())
+    single = one.widest_single().tolerance
     differs = np.flatnonzero(np.abs(one.given - one.expected).max(1) > single)
     first = ""
     for at in differs:
@@ -374,7 +377,7 @@ def _find_unsteady(one: _Comparison, within: AllowedRounding, ask_again: AskAgai
     # A text that was alone at first too is in the same request now.
     alone = apart[[one.answers.items[place].is_alone for place in places]]
     noise = float(max(np.abs(again[0] - again[1][::-1]).max(), alone.max(initial=0.0)))
-    single = max(item.tolerance for item in one.single())
+    single = one.widest_single().tolerance
     if noise > single:
         return f"the same text gets scores that differ by up to {noise:.2g} from one request to the next"
     if apart.max() > within.tolerance:

@@ -19,6 +19,7 @@ from headscope.core.facts import Task
 from headscope.core.facts.counting import shortened
 from headscope.core.facts.heads.head import AS_IT_IS
 from headscope.core.facts.report import find_missing
+from headscope.core.facts.stored.sentence import read_prompts
 from headscope.core.source.reading.reading import WITHOUT_WEIGHTS
 from headscope.errors import Malformed, Unsupported
 from headscope.shared.serving.answers import TextOrPair
@@ -377,11 +378,10 @@ def _read_prompts(checkpoint: Checkpoint) -> dict[str, str]:
         return {}
     try:
         path: Any = cached_file(place.reference, LIBRARY, **place.keywords())
-        found = parse_object(Path(path).read_bytes(), LIBRARY).get("prompts")
+        found = read_prompts(parse_object(Path(path).read_bytes(), LIBRARY))
     except (OSError, TypeError, Malformed):
         return {}
-    named = list(found.items()) if isinstance(found, dict) else []
-    return {name: prompt for name, prompt in named[:_MOST_PROMPTS] if isinstance(prompt, str) and prompt}
+    return dict(list(found.items())[:_MOST_PROMPTS])
 
 
 def _changed_texts(texts: Sequence[TextOrPair], prompts: Mapping[str, str]) -> dict[str, Sequence[TextOrPair]]:

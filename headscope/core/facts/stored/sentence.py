@@ -1,6 +1,8 @@
 """What sentence-transformers puts after a base model, as the checkpoint's own files say."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -141,3 +143,10 @@ class SentencePipeline:
 
 _OTHER_RESULTS = ("SparseEncoder", "MultiVectorEncoder")
 _SPLADE = "SpladePooling"
+
+
+def read_prompts(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Reads the prompts that a chain has for its texts, by name, without empty ones."""
+    found = settings.get("prompts")
+    named = found.items() if isinstance(found, dict) else ()
+    return {name: prompt for name, prompt in named if isinstance(prompt, str) and prompt}

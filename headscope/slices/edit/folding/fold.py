@@ -31,7 +31,7 @@ from headscope.core.checkpoints.local import Folder
 from headscope.core.facts.counting import few_of
 from headscope.core.facts.environment import tool_version
 from headscope.core.facts.heads.tasks import Activation
-from headscope.core.facts.stored.sentence import SentencePipeline
+from headscope.core.facts.stored.sentence import SentencePipeline, read_prompts
 from headscope.core.model.loading.inference import open_tokenizer
 from headscope.core.source.checkpoint import Checkpoint
 from headscope.core.source.reading.reading import in_local_folder
@@ -72,7 +72,7 @@ def fold_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
     target = _find_target(checkpoint, source, wish)
     file = folder / LIBRARY
     settings = parse_object(file.read_bytes(), LIBRARY) if file.is_file() else {}
-    prompts = _read_prompts(settings)
+    prompts = read_prompts(settings)
     if pipeline := checkpoint.manifest.sentence:
         _check_prompts(pipeline, folder, prompts)
     fields = _fields_of_scores(checkpoint, source, settings)
@@ -170,13 +170,6 @@ def _describe_fold(
         settings=changed_fields(before, settings),
         to_do=(*prompts, *_sentences_to_do(checkpoint, source, target, fields)),
     )
-
-
-def _read_prompts(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Reads the prompts that a chain has for its texts, by name, without empty ones."""
-    found = settings.get("prompts")
-    named = found.items() if isinstance(found, dict) else ()
-    return {name: prompt for name, prompt in named if isinstance(prompt, str) and prompt}
 
 
 def _check_prompts(pipeline: SentencePipeline, folder: Path, prompts: Mapping[str, str]) -> None:
