@@ -1,6 +1,8 @@
 """What doesn't run: a skip that nobody expects is red in CI; a sample leaves cases of sweeps out."""
 
+import ast
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -54,6 +56,27 @@ def test_a_module_that_is_skipped_is_red_too(tmp_path: Path) -> None:
 )
 def test_a_line_names_both_the_test_and_the_reason(name: str, reason: str, is_expected: bool) -> None:
     assert unexpected_skips([(name, reason)]) == ([] if is_expected else [(name, reason)])
+
+
+def test_what_may_be_missing_is_listed_where_it_is_looked_for() -> None:
+    """A program or package that is there where the tests are written would hide its skip until CI lacks it.
+
+    A fixture skips the tests of its folder. Reasons that are put together at run time are not looked at.
+    """
+    calls = [
+        (path, call)
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for call in ast.walk(ast.parse(path.read_text("utf-8")))
+    ]
+    found = [
+        (f"{path.parent if path.name == 'conftest.py' else path}/".removeprefix(f"{ROOT}/"), reason)
+        for path, call in calls
+        if isinstance(call, ast.Call) and ast.unparse(call.func) in {"pytest.skip", "pytest.mark.skipif"}
+        for reason in [*call.args, *(word.value for word in call.keywords if word.arg == "reason")]
+        if isinstance(reason, ast.Constant) and re.search("(is|are) not installed$", str(reason.value))
+    ]
+    assert len(found) > 5
+    assert unexpected_skips([(name, str(reason.value)) for name, reason in found]) == []
 
 
 def drawn(seed: str, items: list[Any]) -> list[str]:
