@@ -64,7 +64,8 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
     """Makes the hint for an unknown name: the nearest known name, or `otherwise`."""
     from difflib import get_close_matches
 
-    near = get_close_matches(name, list(known), n=1)
+    names = list(known)
+    near = [one for one in names if one.lower() == name.lower()] or get_close_matches(name, names, n=1)
     return f"did you mean {near[0]}?" if near else otherwise
 
 

@@ -243,9 +243,11 @@ def folder_to_edit(checkpoint: Checkpoint) -> Path:
     """Gives the folder of the checkpoint. Raises Unsupported for one that can't be edited."""
     manifest, reference = checkpoint.manifest, checkpoint.request.reference
     if manifest.kind in WITHOUT_WEIGHTS:
+        is_adapter = manifest.kind is CheckpointKind.ADAPTER
+        merge = f"merge it first: `headscope edit {shlex.quote(reference)} -o DIR --merge-adapter`, and give DIR"
         raise Unsupported(
             f"{reference} is {WITHOUT_WEIGHTS[manifest.kind]}, so there is nothing to edit",
-            "give the folder of a whole checkpoint",
+            merge if is_adapter else "give the folder of a whole checkpoint",
         )
     folder = with_name(Path(checkpoint.location.reference))
     if checkpoint.report.needs_repair:

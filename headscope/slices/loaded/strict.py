@@ -388,20 +388,15 @@ def _is_base_class(model: nn.Module) -> bool:
 
 def _split_by_path(model: Any, head: list[str], inside: list[str]) -> tuple[list[str], list[str]]:
     """Splits lost parameters by a trace into those of the head and those before it; leaves out what no score reads."""
-    from headscope.core.trace.record.execution import meta_copy
-    from headscope.slices.inspect.run import inspect
+    from headscope.core.source.live.live_model import LiveModel
 
     traced, reason = None, "headscope could not determine the head path"
-    # Without weights it costs no memory: eleven large images can take more than there is.
-    for subject in filter(None, (meta_copy(model), model)):
-        try:
-            traced = inspect(subject).head
-        except HeadscopeError as err:
-            reason = err.message
-        except Exception as err:  # a fault of the trace, such as of a class of one's own, is none of the load
-            reason = f"{type(err).__name__}: {err}"
-        if traced is not None:
-            break
+    try:
+        traced = LiveModel(model, by_shape=True).own_report.head
+    except HeadscopeError as err:
+        reason = err.message
+    except Exception as err:  # a fault of the trace, such as of a class of one's own, is none of the load
+        reason = f"{type(err).__name__}: {err}"
     if traced is None:
         if inside:
             _warn_unjudged(inside, reason)

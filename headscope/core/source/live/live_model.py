@@ -54,11 +54,15 @@ class LiveModel:
     """A model in memory: traces it, compares it and judges it on first use, and keeps the results.
 
     It stays untouched: mode, hooks, gradients, random state and device. Weights are compared with the checkpoint that
-    it was loaded from; `is_run` is false where only they matter, and nothing is traced.
+    it was loaded from; `is_run` is false where only they matter, and nothing is traced. With `by_shape` it is traced
+    without its values, whatever code it runs.
     """
 
-    def __init__(self, module: nn.Module, request: ModuleRequest | None = None, *, is_run: bool = True) -> None:
-        self._module, self.request, self._is_run = module, request or ModuleRequest(), is_run
+    def __init__(
+        self, module: nn.Module, request: ModuleRequest | None = None, *, is_run: bool = True, by_shape: bool = False
+    ) -> None:
+        self._module, self.request = module, request or ModuleRequest()
+        self._is_run, self._by_shape = is_run, by_shape
 
     @cached_property
     def unwrapped(self) -> Unwrapped:
@@ -73,7 +77,8 @@ class LiveModel:
     @cached_property
     def _traced_head(self) -> TracedHead:
         with uncompiled(self.unwrapped.module):
-            return trace_live_model(self.unwrapped, self.request.example_inputs, self.task, self.request.output)
+            examples, output = self.request.example_inputs, self.request.output
+            return trace_live_model(self.unwrapped, examples, self.task, output, by_shape=self._by_shape)
 
     @cached_property
     def trace(self) -> HeadTrace:

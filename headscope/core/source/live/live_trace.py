@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from headscope.core.facts import HeadTrace, PaddingEffect, Pooling, PoolingKind, Task
 from headscope.core.source.live.module import Unwrapped
 from headscope.core.source.reading.tracing import with_padding
-from headscope.errors import UsageError
+from headscope.errors import Unsupported, UsageError
 
 if TYPE_CHECKING:
     from torch import nn
@@ -18,12 +19,23 @@ if TYPE_CHECKING:
     from headscope.core.trace import TokenNames, TracedHead
 
 
-def trace_live_model(unwrapped: Unwrapped, example_inputs: Any, task: Task, output: str | None) -> TracedHead:
-    """Traces the head; a model of Transformers runs on the probe that its checkpoint would be traced with."""
+_KNOWN_CODE = ("transformers.", "torch.nn.", "peft.")
+"""Packages whose code computes the same on shapes as on values, unless the trace notes a guess."""
+
+
+def trace_live_model(
+    unwrapped: Unwrapped, example_inputs: Any, task: Task, output: str | None, *, by_shape: bool = False
+) -> TracedHead:
+    """Traces the head; a model of Transformers runs on the probe that its checkpoint would be traced with.
+
+    It runs without its values where only known code runs: eleven large images can take more memory than there is. With
+    `by_shape`, any model runs so that can, and what is then not determined stays open.
+    """
     from transformers import PreTrainedModel
 
     from headscope.core.model.quiet import quiet
     from headscope.core.trace import trace_called, trace_head
+    from headscope.core.trace.record.execution import meta_copy
 
     module = unwrapped.module
     caller = unwrapped.caller
@@ -35,7 +47,26 @@ def trace_live_model(unwrapped: Unwrapped, example_inputs: Any, task: Task, outp
         assert isinstance(module, PreTrainedModel)
         if caller is not None:
             return trace_called(caller, task, token_names(module), output=output)
+        copied = meta_copy(module) if by_shape or _runs_known_code(module) else None
+        if isinstance(copied, PreTrainedModel):
+            with suppress(Unsupported):
+                traced = trace_head(copied, task, token_names(module), prove=True, output=output)
+                if by_shape or not traced.trace.not_determined:
+                    return traced
         return trace_head(module, task, token_names(module), prove=True, output=output)
+
+
+def _runs_known_code(module: nn.Module) -> bool:
+    """True if the modules, their forwards and their hooks are those of known packages, and the weights plain."""
+    from torch.nn import Parameter
+
+    code: list[Any] = []
+    for part in module.modules():
+        if "forward" in vars(part):  # somebody put another one into this model
+            return False
+        code += [type(part), type(part).forward, *part._forward_hooks.values(), *part._forward_pre_hooks.values()]
+    is_known = all(str(getattr(item, "__module__", "")).startswith(_KNOWN_CODE) for item in code)
+    return is_known and all(type(item) is Parameter for item in module.parameters())
 
 
 def _trace_scorer(scorer: Scorer, task: Task, output: str | None) -> TracedHead:

@@ -78,6 +78,7 @@ _PLACES: dict[tuple[Where, int | None], str] = {
     (Where.LAST_NON_PAD, None): "last token that is not padding",
     (Where.NON_PAD, None): "the tokens that are not padding",
     (Where.ALL, None): "all tokens",
+    (Where.EOS, None): "end-of-text token",
 }
 _ENDS = ({(Where.INDEX, 0), (Where.FIRST_NON_PAD, None)}, {(Where.INDEX, -1), (Where.LAST_NON_PAD, None)})
 """Places that are one token if padding is on the other side; the proof runs padded batches."""
@@ -93,8 +94,10 @@ def _check_pooling(source: LayeredHead, target: LayeredHead, name: str) -> None:
         raise DoesNotFold(
             f"the head reads {words_of_pooling(source)}, and {name} reads {words_of_pooling(target)}", depth=0
         )
-    if source.hidden.layer != target.hidden.layer and source.hidden.module != target.hidden.module:
-        raise DoesNotFold(f"the head reads {source.hidden.text}, and {name} reads {target.hidden.text}", depth=0)
+    reads, has = source.hidden, target.hidden
+    if reads.layer != has.layer and reads.module != has.module and (reads.module or reads.layer is not None):
+        modules = [f"{item.text} of {item.module or 'another module'}" for item in (reads, has)]
+        raise DoesNotFold(f"the head reads {modules[0]}, and {name} reads {modules[1]}", depth=0)
 
 
 def _segments_of(head: LayeredHead) -> list[list[HeadLayer]]:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
+from transformers.activations import ACT2FN
 
 from headscope.copies.facts import FoldedParameter, FoldKind
 from headscope.core.checkpoints.contents.sentence import SETFIT_HEAD
 from headscope.core.facts import Where
-from headscope.core.facts.heads.tasks import Activation
+from headscope.core.facts.heads.tasks import TEXT_TASKS, Activation
 from headscope.core.model.classes.module_chain import base_class_of
 from headscope.core.model.quiet import quiet
 from headscope.core.source.checkpoint import Checkpoint
@@ -23,6 +24,7 @@ from headscope.core.upstream.optional.sentence_transformers import (
     pooled_model,
     save_cross_encoder,
 )
+from headscope.errors import Unsupported
 from headscope.slices.edit.folding.arithmetic import DoesNotFold, Values, words_of_pooling
 from headscope.slices.edit.folding.source import FoldSource, build_on_meta, read_setfit
 from headscope.slices.edit.folding.target import FoldTarget
@@ -43,9 +45,11 @@ def plan_chain(checkpoint: Checkpoint, source: FoldSource, values: Values, funct
 
     Raises DoesNotFold with the part that has no module.
     """
-    config, pipeline = checkpoint.choice.config, checkpoint.manifest.sentence
-    folder = Path(checkpoint.location.reference)
-    base = base_class_of(str(config.model_type), is_encoder_decoder=bool(getattr(config, "is_encoder_decoder", False)))
+    choice, pipeline = checkpoint.choice, checkpoint.manifest.sentence
+    config, folder = choice.config, Path(checkpoint.location.reference)
+    if choice.task not in TEXT_TASKS:
+        raise DoesNotFold(f"{choice.cls.__name__} takes no texts, and the modules after a Transformer score texts")
+    base = _base_class_of_chain(config)
     prefix, unread = f"{base.base_model_prefix}.", set[str]()
     if source.kind is FoldKind.SETFIT and pipeline is not None:
         mode, begin, planned = "", pipeline.modules, list(_modules_of_setfit(folder))
@@ -54,11 +58,11 @@ def plan_chain(checkpoint: Checkpoint, source: FoldSource, values: Values, funct
         mode = "" if place is None else _MODES.get((source.head.pooled, place.where, place.index), "")
         if not mode:
             raise DoesNotFold(f"the head reads {words_of_pooling(source.head)}, and no mode of Pooling does")
-        planned = list(_modules_of_class(source, values))
+        planned = list(_modules_of_class(source, values, config))
         begin = ("Transformer", f"Pooling ({mode})")
         unread = _children_without_values(build_on_meta(base, config), prefix, values)
     else:
-        raise DoesNotFold("only the head of a class of Transformers, or of SetFit, is written as a chain")
+        raise DoesNotFold("only the head of a class of Transformers, or of SetFit, becomes a chain", _FOLD_FIRST)
     modules = [module for module, _ in planned]
     if not modules or modules[-1].kind != "Dense":
         raise DoesNotFold("the scores are not those of a linear layer")
@@ -82,6 +86,18 @@ def plan_chain(checkpoint: Checkpoint, source: FoldSource, values: Values, funct
     return FoldTarget(FoldKind.CHAIN, "CrossEncoder", formula, parameters, kept, write)
 
 
+_FOLD_FIRST = "fold it into its class first, with --as auto, and then that one"
+
+
+def _base_class_of_chain(config: Any) -> Any:
+    family = str(config.model_type)
+    try:
+        return base_class_of(family, is_encoder_decoder=bool(getattr(config, "is_encoder_decoder", False)))
+    except Unsupported as err:
+        what = f"a chain begins with a model that only encodes texts, and Transformers has none for {family}"
+        raise DoesNotFold(what) from err
+
+
 _Planned = tuple[ChainModule, Mapping[str, str]]
 """A module, and the names of what its weight and bias are made of; "" for none."""
 
@@ -94,12 +110,14 @@ def _modules_of_setfit(folder: Path) -> Iterator[_Planned]:
     yield ChainModule("Dense", {"weight": weight, "bias": bias}, "Identity"), names
 
 
-def _modules_of_class(source: FoldSource, values: Values) -> Iterator[_Planned]:
+def _modules_of_class(source: FoldSource, values: Values, config: Any) -> Iterator[_Planned]:
+    read = {name: getattr(config, name, None) for name in source.head.config_fields}
+    settings = [f"{name}: {value}" for name, value in read.items() if isinstance(value, str) and value in ACT2FN]
     layers = [layer for layer in source.head.layers if layer.kind is not LayerKind.POOLING]
     while layers:
         layer, activation = layers.pop(0), "Identity"
         if layer.kind is LayerKind.LINEAR and layers and layers[0].kind is LayerKind.FUNCTION:
-            activation = _name_of_activation(layers.pop(0))
+            activation = _name_of_activation(layers.pop(0), settings)
         yield _module_of(layer, activation, values), {"weight": layer.weight, "bias": layer.bias}
 
 
@@ -129,8 +147,12 @@ def _module_of(layer: HeadLayer, activation: str, values: Values) -> ChainModule
     raise DoesNotFold(f"no module of sentence-transformers computes {layer.text} there")
 
 
-def _name_of_activation(layer: HeadLayer) -> str:
-    """Finds the activation of PyTorch that computes what a function does. Raises DoesNotFold if there is none."""
+def _name_of_activation(layer: HeadLayer, settings: Sequence[str]) -> str:
+    """Finds the activation of PyTorch that computes what a function does. Raises DoesNotFold if there is none.
+
+    `settings` are the fields of the configuration that choose one. An option, as of `GELU(approximate="tanh")`, would
+    be lost: Dense saves the class alone.
+    """
     for name in nn.modules.activation.__all__:
         try:
             module = getattr(nn, name)()
@@ -138,4 +160,5 @@ def _name_of_activation(layer: HeadLayer) -> str:
                 return name
         except Exception:
             continue
-    raise DoesNotFold(f"no activation of PyTorch computes {layer.text}")
+    named = f" ({', '.join(settings)})" if settings else ""
+    raise DoesNotFold(f"Dense saves the class of its activation, and none of PyTorch computes this {layer.text}{named}")

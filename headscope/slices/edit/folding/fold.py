@@ -28,10 +28,12 @@ from headscope.core.checkpoints.contents.sentence import LIBRARY, MODULES, SETFI
 from headscope.core.checkpoints.edit_record import EDIT_RECORD
 from headscope.core.checkpoints.formats.config_file import parse_object
 from headscope.core.checkpoints.local import Folder
+from headscope.core.facts import Task
 from headscope.core.facts.counting import few_of
 from headscope.core.facts.environment import tool_version
 from headscope.core.facts.heads.tasks import Activation
 from headscope.core.facts.stored.sentence import SentencePipeline, read_prompts
+from headscope.core.model.classes.catalog import class_for
 from headscope.core.model.loading.inference import open_tokenizer
 from headscope.core.source.checkpoint import Checkpoint
 from headscope.core.source.reading.reading import in_local_folder
@@ -67,23 +69,23 @@ def fold_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
         output = name_beside(folder, "folded")  # a name for the report: nothing is written
     check_target(output, folder)
     states = file_states(folder)
-    source = read_source(checkpoint, wish.scores)
-    tell("loading the weights")
-    target = _find_target(checkpoint, source, wish)
+    source, target = _plan_fold(checkpoint, wish, tell)
     file = folder / LIBRARY
     settings = parse_object(file.read_bytes(), LIBRARY) if file.is_file() else {}
     prompts = read_prompts(settings)
     if pipeline := checkpoint.manifest.sentence:
         _check_prompts(pipeline, folder, prompts)
     fields = _fields_of_scores(checkpoint, source, settings)
-    fold = _describe_fold(checkpoint, source, target, fields, _prompt_to_add(settings, prompts))
+    to_do = (*_prompt_to_add(settings, prompts), *(_library_to_install(target, source) if wish.dry_run else ()))
+    fold = _describe_fold(checkpoint, source, target, fields, to_do)
     report = EditReport(
         tool_version(), named, str(output), target.name, source.labels, EditProof(), fold=fold, is_dry_run=wish.dry_run
     )
-    if wish.dry_run and not wish.changes_more:
+    is_whole = target.kind is FoldKind.CHAIN or not wish.changes_more
+    if wish.dry_run and is_whole:
         return report
-    for kind in (target.kind, *([] if wish.dry_run else [source.kind])):
-        _check_library(kind)
+    if not wish.dry_run:
+        _check_libraries(target, source)
     with staged(output) as place:
         tell("writing the result")
         left = _copy_others(place, folder, checkpoint)
@@ -93,7 +95,7 @@ def fold_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
             checkpoint.release()
             fold = _prove_fold(fold, _proof_task(checkpoint, source, target, wish, place), target.exact)
         check_unchanged(folder, states)
-        if wish.changes_more:
+        if not is_whole:
             plain = Request(replace(checkpoint.request.location, reference=str(place), subfolder=None))
             origin = EditOrigin(named, sources=(folder,), left_out=left, fold=fold)
             return edit_folder(plain, output, wish, tell, origin)
@@ -108,11 +110,12 @@ def _check_wish(wish: EditWish, output: Path | None) -> None:
     given["architecture"] = wish.names_class
     if idle := [name for name, is_given in given.items() if is_given]:
         what = f"a fold makes another checkpoint of a whole one, so --{idle[0]} has no place in it"
-        raise UsageError(what, "leave it out, and give -o DIR; merge an adapter first")
+        raise UsageError(what, "leave it out, and give -o DIR; merge an adapter first, in a copy")
     meant = get_close_matches(wish.as_class.lower(), [OWN_CLASS, AS_CHAIN], 1, _NEAR)
     if meant and wish.as_class not in meant:
         raise UsageError(f"--as {wish.as_class} is not the name of a class", f"did you mean --as {meant[0]}?")
-    if wish.as_class == AS_CHAIN and wish.changes_more:
+    without_names = replace(wish, changes=replace(wish.changes, labels=None))
+    if wish.as_class == AS_CHAIN and without_names.changes_more:
         raise UsageError("a chain of modules takes no other change", "make the change first, in a copy, and fold that")
     if output is None and not wish.dry_run:
         raise UsageError("the result needs a place", "give -o DIR")
@@ -120,6 +123,28 @@ def _check_wish(wish: EditWish, output: Path | None) -> None:
 
 _NEAR = 0.8
 """How alike a name and `auto` or `chain` are if these are meant: one letter apart."""
+
+
+def _plan_fold(checkpoint: Checkpoint, wish: EditWish, tell: Progress) -> tuple[FoldSource, FoldTarget]:
+    """Plans a fold, with all that can be known of it without a run. Raises DoesNotFold with what stands in the way."""
+    try:
+        source = read_source(checkpoint, wish.scores)
+        if wish.as_class == AS_CHAIN and wish.changes.labels is not None:
+            source = replace(source, labels=tuple(wish.changes.labels))
+        open_tokenizer(checkpoint.location)  # the proof scores texts
+        tell("loading the weights")
+        return source, _find_target(checkpoint, source, wish)
+    except DoesNotFold as err:
+        if err.hint or wish.as_class != AS_CHAIN:
+            raise
+        name, own = checkpoint.report.model.class_name, class_for(str(checkpoint.choice.config.model_type), _SCORES)
+        hint = "use it with the library that made it"
+        if own is not None and own.name == name:
+            hint = f"leave it as it is: CrossEncoder loads a {name} without modules"
+        raise DoesNotFold(err.message, hint) from err
+
+
+_SCORES = Task.SEQUENCE_CLASSIFICATION
 
 
 def _find_target(checkpoint: Checkpoint, source: FoldSource, wish: EditWish) -> FoldTarget:
@@ -145,11 +170,19 @@ def _function_on_scores(checkpoint: Checkpoint, source: FoldSource) -> str:
     return Activation.SOFTMAX if is_setfit else own_activation(checkpoint.report, checkpoint.manifest)
 
 
-def _check_library(kind: FoldKind) -> None:
-    """Raises Unsupported where what computes the scores now isn't installed, so that nothing can be proven."""
-    package = package_of(kind)
-    if find_spec(package) is None:
-        name = package.replace("_", "-")
+def _packages_that_lack(target: FoldTarget, source: FoldSource) -> list[str]:
+    """Lists what computes the scores before and after and isn't installed, so that nothing can be proven."""
+    packages = dict.fromkeys(package_of(kind) for kind in (target.kind, source.kind))
+    return [package.replace("_", "-") for package in packages if find_spec(package) is None]
+
+
+def _library_to_install(target: FoldTarget, source: FoldSource) -> Iterator[str]:
+    for name in _packages_that_lack(target, source):
+        yield f"{name}, which computes these scores, is not installed: the proof needs it (pip install {name})."
+
+
+def _check_libraries(target: FoldTarget, source: FoldSource) -> None:
+    for name in _packages_that_lack(target, source):
         raise Unsupported(
             f"the fold can't be proven here: {name}, which computes these scores, is not installed",
             f"pip install {name}, and run this again; --dry-run shows what would fold",

@@ -53,16 +53,15 @@ def class_to_fold_into(name: str, choice: Choice) -> Any:
     """Finds the class of Transformers that is meant. Raises UsageError for one of another family or task."""
     family = str(choice.config.model_type)
     own = class_for(family, Task.SEQUENCE_CLASSIFICATION)
-    if name == OWN_CLASS:
-        if own is None:
-            raise DoesNotFold(f"{family} has no class for sequence classification in Transformers")
+    if own is None:
+        raise DoesNotFold(f"{family} has no class for sequence classification in Transformers")
+    if name in (OWN_CLASS, own.name):
         return class_by_name(own.name)
-    cls: Any = class_by_name(name)
-    config_class = getattr(cls, "config_class", None)
+    cls: Any = class_by_name(name)  # an unknown name gets the nearest one
+    config_class, hint = getattr(cls, "config_class", None), f"its class is {own.name}: --as {OWN_CLASS}"
     if config_class is None or not isinstance(choice.config, config_class):
-        hint = f"its class is {own.name}" if own is not None else ""
         raise UsageError(f"{name} is not a class of the checkpoint's family, {family}", hint)
-    return cls
+    raise UsageError(f"AutoModelForSequenceClassification, and so engines, don't load {name} for {family}", hint)
 
 
 def find_target(cls: Any, choice: Choice, source: FoldSource, values: Values) -> FoldTarget:
