@@ -18,7 +18,7 @@ from sklearn.linear_model import LogisticRegression, LogisticRegressionCV, Ridge
 from sklearn.neighbors import KNeighborsClassifier
 
 import headscope
-from headscope.copies.facts import EditVerdict
+from headscope.copies.facts import EditVerdict, FoldKind
 from headscope.errors import Malformed, Unsupported, UsageError
 from headscope.slices.edit.folding import fold, proof, target
 from tests import fold_table
@@ -326,7 +326,7 @@ def test_a_language_model_without_tokens_gets_the_option(tmp_path: Path) -> None
     [
         ({"as_class": "Chain"}, "--as Chain", "--as chain"),
         ({"as_class": "AUTO"}, "--as AUTO", "--as auto"),
-        ({"as_class": "chain", "labels": "a,b"}, "takes no other change", "first"),
+        ({"as_class": "chain", "labels": "a,b", "drop": "a"}, "takes no other change", "first"),
         ({"as_class": "chain", "temperature": 2.0}, "takes no other change", "first"),
     ],
 )
@@ -343,6 +343,90 @@ def test_names_that_contradict_each_other_are_not_settled_by_a_fold(tmp_path: Pa
     })  # fmt: skip
     found = headscope.edit(tmp_path / "class", as_class="chain", dry_run=True)
     assert found.verdict is EditVerdict.REFUSED and "label2id" in found.proof.reason
+    assert "--labels A,B,C" in found.proof.reason
+    found = headscope.edit(tmp_path / "class", as_class="chain", labels="bad,good", dry_run=True)
+    assert found.verdict is EditVerdict.PLANNED and found.labels_before == ("bad", "good")
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "hint"),
+    [
+        ("BertForNextSentencePrediction", "not the class that AutoModel.* loads for bert", "--as auto"),
+        ("BertForMaskedLM", "not the class that AutoModel.* loads for bert", "BertForSequenceClassification"),
+        ("bertforsequenceclassification", "no class", "did you mean BertForSequenceClassification?"),
+    ],
+)
+def test_a_class_that_gives_no_scores_of_a_sequence_is_refused_in_a_dry_run(
+    name: str, said: str, hint: str, tmp_path: Path
+) -> None:
+    write_chain(tmp_path / "chain", "Bert", [pooling("cls"), dense(16, 16, "Tanh"), dense(16, 2)])
+    with pytest.raises(UsageError, match=said) as caught:
+        headscope.edit(tmp_path / "chain", as_class=name, dry_run=True)
+    assert hint in caught.value.hint
+
+
+def test_a_dry_run_names_what_the_proof_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chain = write_chain(tmp_path / "chain", "ModernBert", [pooling("cls"), *MODERN])
+    monkeypatch.setattr(fold, "find_spec", lambda name: None if name == "sentence_transformers" else name)
+    found = headscope.edit(chain, as_class="auto", dry_run=True)
+    assert any("pip install sentence-transformers" in sentence for sentence in found.fold.to_do)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (chain / name).unlink()
+    with pytest.raises(Unsupported, match="tokenizer"):
+        headscope.edit(chain, as_class="auto", dry_run=True)
+
+
+@pytest.mark.parametrize(
+    ("family", "head", "reason", "step"),
+    [
+        ("bart", "BartForSequenceClassification", "only encodes texts.* none for bart", "CrossEncoder loads a Bart"),
+        ("t5", "T5ForSequenceClassification", "reads the end-of-text token", "CrossEncoder loads a T5"),
+        ("bert", "BertForTokenClassification", "reads every token", "with the library that made it"),
+        ("vit", "ViTForImageClassification", "takes no texts", "with the library that made it"),
+    ],
+)
+def test_a_refused_chain_says_what_to_do(family: str, head: str, reason: str, step: str, tmp_path: Path) -> None:
+    FAMILIES[family].build(head).save_pretrained(tmp_path)
+    found = headscope.edit(tmp_path, as_class="chain", dry_run=True)
+    assert re.search(f"{reason}.*; .*{step}", found.proof.reason)
+
+
+def test_an_activation_with_an_option_has_no_place_in_a_chain(tmp_path: Path) -> None:
+    settings = {"num_labels": 1, "classifier_activation": "gelu_new"}
+    save_encoder("ModernBert", "ForSequenceClassification", tmp_path / "class", **settings)
+    found = headscope.edit(tmp_path / "class", as_class="chain", dry_run=True)
+    assert "classifier_activation: gelu_new" in found.proof.reason
+    modules = pytest.importorskip("sentence_transformers.base.modules")
+    modules.Dense(2, 2, activation_function=torch.nn.GELU(approximate="tanh")).save(str(tmp_path))
+    assert modules.Dense.load(str(tmp_path)).activation_function.approximate == "none"  # the library loses it
+
+
+def test_modules_of_another_width_are_named(tmp_path: Path) -> None:
+    write_chain(tmp_path / "chain", "Bert", [pooling("cls", 24), dense(24, 24, "Tanh"), dense(24, 1)])
+    found = headscope.edit(tmp_path / "chain", as_class="auto", dry_run=True)
+    assert "2_Dense takes 24 features, and the base model gives 16" in found.proof.reason
+
+
+def test_a_source_that_its_library_cannot_run_is_named(tmp_path: Path) -> None:
+    save_encoder("Bert", "ForSequenceClassification", tmp_path / "class", num_labels=1)
+    edit_json(tmp_path / "class" / "tokenizer_config.json", {"model_max_length": 90})
+    task = proof.FoldTask(
+        str(tmp_path / "class"), str(tmp_path / "class"), FoldKind.CLASS, FoldKind.CLASS, (), 1, texts=("w1 " * 90,)
+    )
+    safetensors.torch.save_file({}, tmp_path / "class" / proof.EXACT)
+    assert "the source doesn't score single texts in its own library" in proof.prove_fold_here(task).reason
+
+
+def test_an_adapter_is_merged_first(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text(
+        json.dumps({"peft_type": "LORA", "base_model_name_or_path": "bert-base-uncased", "task_type": "SEQ_CLS"})
+    )
+    safetensors.torch.save_file(
+        {"base_model.model.x.lora_A.weight": torch.ones(1, 1)}, tmp_path / "adapter_model.safetensors"
+    )
+    with pytest.raises(Unsupported) as caught:
+        headscope.edit(tmp_path, as_class="auto", dry_run=True)
+    assert "--merge-adapter" in caught.value.hint
 
 
 def test_a_class_becomes_a_chain_and_the_chain_the_class(tmp_path: Path) -> None:
@@ -356,7 +440,7 @@ def test_a_class_becomes_a_chain_and_the_chain_the_class(tmp_path: Path) -> None
     torch.testing.assert_close(scores_of_class(tmp_path / "back"), scores_of_class(tmp_path / "class"))
 
 
-@pytest.mark.parametrize(("family", "scores"), [("Qwen3", None), ("Llama", 2), ("Gemma", None)])
+@pytest.mark.parametrize(("family", "scores"), [("Qwen3", None), ("Llama", 2), ("Gemma", None), ("OPT", None)])
 def test_rows_of_a_language_model_become_the_scores_of_a_class(family: str, scores: int | None, tmp_path: Path) -> None:
     model = save_language_model(family, tmp_path / "lm")
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "lm", padding_side="left")

@@ -120,8 +120,12 @@ def not_loaded(
     name, says = type(model).__name__, says or f"{reference or 'the checkpoint'} doesn't give"
     modules = sorted({one.rpartition(".")[0] or one for one in lost})
     hint = "use the save that holds them" if name in (saved.get("architectures") or ()) else "train the head first"
+    buffers = {*lost} & {one for one, _ in model.named_buffers(remove_duplicate=False)}
+    states = ["random at every load"] if len(buffers) < len(lost) else []
+    # The model is built on the meta device: a load loses what the constructor put into a buffer.
+    states += ["buffers hold what `_init_weights` of the class sets, or what was in memory"] if buffers else []
     return HeadNotLoaded(
-        f"{says} {few_of(lost)} of {name}: random at every load",
+        f"{says} {few_of(lost)} of {name}: {'; '.join(states)}",
         f"{hint}; if they are meant to be new: headscope.strict(allow={modules[:4]!r}); `headscope explain HS102`",
         parameters=tuple(lost),
     )

@@ -244,10 +244,10 @@ def test_a_load_that_cannot_be_judged_says_so(saved: Path, tmp_path: Path, monke
     save_file(kept, file, metadata={"format": "pt"})
     assert lost_in(lambda: Auto.from_pretrained(tmp_path)) == POOLER
 
-    def fail(model: Any) -> Any:
+    def fail(*given: Any, **options: Any) -> Any:
         raise Unsupported("no trace")
 
-    monkeypatch.setattr("headscope.slices.inspect.run.inspect", fail)
+    monkeypatch.setattr("headscope.core.source.live.live_model.trace_live_model", fail)
     with pytest.warns(LoadNotJudged, match="no trace"):
         assert lost_in(lambda: Auto.from_pretrained(tmp_path)) == set()
     with warnings.catch_warnings():

@@ -11,7 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from transformers import AutoConfig, AutoModelForSequenceClassification as Auto
+import torch
+from transformers import AutoConfig, AutoModelForSequenceClassification as Auto, BertForSequenceClassification
 
 import headscope
 from headscope.errors import HeadNotLoaded, LoadNotJudged, UsageError
@@ -193,3 +194,22 @@ def test_each_configuration_that_was_given_a_number_of_classes_allows_a_new_head
             Auto.from_pretrained(saved / "base", config=config)
         with pytest.raises(HeadNotLoaded):
             Auto.from_pretrained(saved / "base", config=AutoConfig.from_pretrained(saved / "base"))
+
+
+def test_a_missing_buffer_is_not_called_random(saved: Path) -> None:
+    class Scaled(BertForSequenceClassification):
+        def __init__(self, config: Any) -> None:
+            super().__init__(config)
+            self.register_buffer("scale", torch.full((2,), 3.0))
+            self.post_init()
+
+        def forward(self, *given: Any, **options: Any) -> Any:
+            found = super().forward(*given, **options)
+            found.logits = found.logits * self.scale
+            return found
+
+    with pytest.raises(HeadNotLoaded, match="scale of Scaled: buffers hold") as caught, headscope.strict():
+        Scaled.from_pretrained(saved / "whole")
+    assert caught.value.parameters == ("scale",) and "random" not in caught.value.message
+    with pytest.raises(HeadNotLoaded, match="random at every load; buffers hold"), headscope.strict():
+        Scaled.from_pretrained(saved / "lost")

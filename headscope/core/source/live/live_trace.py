@@ -35,7 +35,7 @@ def trace_live_model(
 
     from headscope.core.model.quiet import quiet
     from headscope.core.trace import trace_called, trace_head
-    from headscope.core.trace.record.execution import meta_copy
+    from headscope.core.trace.record.execution import meta_copy, runs_with_values
 
     module = unwrapped.module
     caller = unwrapped.caller
@@ -51,7 +51,8 @@ def trace_live_model(
         if isinstance(copied, PreTrainedModel):
             with suppress(Unsupported):
                 traced = trace_head(copied, task, token_names(module), prove=True, output=output)
-                if by_shape or not traced.trace.not_determined:
+                is_open = bool(traced.trace.not_determined)
+                if by_shape or (not is_open and runs_with_values(module, traced.program.execution)):
                     return traced
         return trace_head(module, task, token_names(module), prove=True, output=output)
 

@@ -95,9 +95,11 @@ def _check_pooling(source: LayeredHead, target: LayeredHead, name: str) -> None:
             f"the head reads {words_of_pooling(source)}, and {name} reads {words_of_pooling(target)}", depth=0
         )
     reads, has = source.hidden, target.hidden
-    if reads.layer != has.layer and reads.module != has.module and (reads.module or reads.layer is not None):
-        modules = [f"{item.text} of {item.module or 'another module'}" for item in (reads, has)]
-        raise DoesNotFold(f"the head reads {modules[0]}, and {name} reads {modules[1]}", depth=0)
+    # What the trace doesn't name is left to the proof.
+    is_known = all(item.module or item.layer is not None for item in (reads, has))
+    if is_known and reads.layer != has.layer and reads.module != has.module:
+        places = [f"{item.text} of {item.module}" if item.module else item.text for item in (reads, has)]
+        raise DoesNotFold(f"the head reads {places[0]}, and {name} reads {places[1]}", depth=0)
 
 
 def _segments_of(head: LayeredHead) -> list[list[HeadLayer]]:

@@ -62,7 +62,9 @@ def plan_chain(checkpoint: Checkpoint, source: FoldSource, values: Values, funct
         begin = ("Transformer", f"Pooling ({mode})")
         unread = _children_without_values(build_on_meta(base, config), prefix, values)
     else:
-        raise DoesNotFold("only the head of a class of Transformers, or of SetFit, becomes a chain", _FOLD_FIRST)
+        is_chain = source.kind is FoldKind.CHAIN
+        what = "it is a chain already" if is_chain else "it is not the head of a class of Transformers, or of SetFit"
+        raise DoesNotFold(what, f"--as auto folds it into its class{'' if is_chain else ', which may become a chain'}")
     modules = [module for module, _ in planned]
     if not modules or modules[-1].kind != "Dense":
         raise DoesNotFold("the scores are not those of a linear layer")
@@ -84,9 +86,6 @@ def plan_chain(checkpoint: Checkpoint, source: FoldSource, values: Values, funct
 
     formula = " -> ".join([*begin, *map(str, modules)])
     return FoldTarget(FoldKind.CHAIN, "CrossEncoder", formula, parameters, kept, write)
-
-
-_FOLD_FIRST = "fold it into its class first, with --as auto, and then that one"
 
 
 def _base_class_of_chain(config: Any) -> Any:

@@ -76,7 +76,9 @@ def fold_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
     if pipeline := checkpoint.manifest.sentence:
         _check_prompts(pipeline, folder, prompts)
     fields = _fields_of_scores(checkpoint, source, settings)
-    to_do = (*_prompt_to_add(settings, prompts), *(_library_to_install(target, source) if wish.dry_run else ()))
+    to_do, lacking = _prompt_to_add(settings, prompts), _missing_packages(target.kind, source.kind)
+    if lacking and wish.dry_run:
+        to_do += (f"The proof needs {lacking[0]}, which computes these scores: pip install {lacking[0]}.",)
     fold = _describe_fold(checkpoint, source, target, fields, to_do)
     report = EditReport(
         tool_version(), named, str(output), target.name, source.labels, EditProof(), fold=fold, is_dry_run=wish.dry_run
@@ -84,8 +86,11 @@ def fold_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
     is_whole = target.kind is FoldKind.CHAIN or not wish.changes_more
     if wish.dry_run and is_whole:
         return report
-    if not wish.dry_run:
-        _check_libraries(target, source)
+    if lacking and not wish.dry_run:
+        raise Unsupported(
+            f"the fold can't be proven here: {lacking[0]}, which computes these scores, is not installed",
+            f"pip install {lacking[0]}, and run this again; --dry-run shows what would fold",
+        )
     with staged(output) as place:
         tell("writing the result")
         left = _copy_others(place, folder, checkpoint)
@@ -126,25 +131,23 @@ _NEAR = 0.8
 
 
 def _plan_fold(checkpoint: Checkpoint, wish: EditWish, tell: Progress) -> tuple[FoldSource, FoldTarget]:
-    """Plans a fold, with all that can be known of it without a run. Raises DoesNotFold with what stands in the way."""
+    """Plans a fold, with all that can be known of it without a run. Raises DoesNotFold with what doesn't fold."""
     try:
         source = read_source(checkpoint, wish.scores)
         if wish.as_class == AS_CHAIN and wish.changes.labels is not None:
             source = replace(source, labels=tuple(wish.changes.labels))
-        open_tokenizer(checkpoint.location)  # the proof scores texts
         tell("loading the weights")
-        return source, _find_target(checkpoint, source, wish)
+        target = _find_target(checkpoint, source, wish)
+        open_tokenizer(checkpoint.location)  # the proof scores texts
+        return source, target
     except DoesNotFold as err:
         if err.hint or wish.as_class != AS_CHAIN:
             raise
-        name, own = checkpoint.report.model.class_name, class_for(str(checkpoint.choice.config.model_type), _SCORES)
-        hint = "use it with the library that made it"
+        name, family = checkpoint.report.model.class_name, str(checkpoint.choice.config.model_type)
+        own, hint = class_for(family, Task.SEQUENCE_CLASSIFICATION), "use it with the library that made it"
         if own is not None and own.name == name:
-            hint = f"leave it as it is: CrossEncoder loads a {name} without modules"
+            hint = f"fold nothing: CrossEncoder loads a {name} without modules"
         raise DoesNotFold(err.message, hint) from err
-
-
-_SCORES = Task.SEQUENCE_CLASSIFICATION
 
 
 def _find_target(checkpoint: Checkpoint, source: FoldSource, wish: EditWish) -> FoldTarget:
@@ -170,23 +173,10 @@ def _function_on_scores(checkpoint: Checkpoint, source: FoldSource) -> str:
     return Activation.SOFTMAX if is_setfit else own_activation(checkpoint.report, checkpoint.manifest)
 
 
-def _packages_that_lack(target: FoldTarget, source: FoldSource) -> list[str]:
-    """Lists what computes the scores before and after and isn't installed, so that nothing can be proven."""
-    packages = dict.fromkeys(package_of(kind) for kind in (target.kind, source.kind))
+def _missing_packages(*kinds: FoldKind) -> list[str]:
+    """Lists what computes the scores and isn't installed, so that nothing can be proven."""
+    packages = dict.fromkeys(map(package_of, kinds))
     return [package.replace("_", "-") for package in packages if find_spec(package) is None]
-
-
-def _library_to_install(target: FoldTarget, source: FoldSource) -> Iterator[str]:
-    for name in _packages_that_lack(target, source):
-        yield f"{name}, which computes these scores, is not installed: the proof needs it (pip install {name})."
-
-
-def _check_libraries(target: FoldTarget, source: FoldSource) -> None:
-    for name in _packages_that_lack(target, source):
-        raise Unsupported(
-            f"the fold can't be proven here: {name}, which computes these scores, is not installed",
-            f"pip install {name}, and run this again; --dry-run shows what would fold",
-        )
 
 
 def _describe_fold(

@@ -19,7 +19,7 @@ from headscope.core.facts.counting import counted
 from headscope.core.facts.report import find_missing, find_without_place
 from headscope.core.facts.stored.checkpoint import architectures_in
 from headscope.core.facts.stored.location import Location
-from headscope.core.facts.stored.sentence import PickledHead, SentencePipeline
+from headscope.core.facts.stored.sentence import PickledHead, SentenceModule, SentencePipeline
 from headscope.core.facts.stored.unplaced import describe_unplaced
 from headscope.core.model.classes.model_request import Choice
 from headscope.core.model.classes.token_rows import with_few_tokens
@@ -158,8 +158,20 @@ def _read_head(checkpoint: Checkpoint, cls: Any, config: Any) -> LayeredHead:
         return read_layers(model, checkpoint.choice.task)
     except Unsupported as err:
         chain = checkpoint.choice.chain
+        width, dense = getattr(config.get_text_config(), "hidden_size", None), _first_dense(chain)
+        if dense is not None and width is not None and dense.input_size not in (None, width):
+            raise DoesNotFold(
+                f"{dense.folder} takes {dense.input_size} features, and the base model gives {width}",
+                "save the model again, with the modules that belong to it",
+            ) from err
         which = f"Pooling {', '.join(chain.pooling)}: " if chain is not None and chain.pooling else ""
         raise DoesNotFold(f"{which}{err.message}") from err
+
+
+def _first_dense(chain: SentencePipeline | None) -> SentenceModule | None:
+    """Gives the module that takes the pooled vector, if that is as wide as the hidden states."""
+    parts = chain.chain[1:] if chain is not None and len(chain.pooling) == 1 else ()
+    return next((part for part in parts if part.name == "Dense"), None)
 
 
 def _source_of_tokens(checkpoint: Checkpoint, scores: int | None) -> FoldSource:

@@ -61,7 +61,7 @@ def class_to_fold_into(name: str, choice: Choice) -> Any:
     config_class, hint = getattr(cls, "config_class", None), f"its class is {own.name}: --as {OWN_CLASS}"
     if config_class is None or not isinstance(choice.config, config_class):
         raise UsageError(f"{name} is not a class of the checkpoint's family, {family}", hint)
-    raise UsageError(f"AutoModelForSequenceClassification, and so engines, don't load {name} for {family}", hint)
+    raise UsageError(f"{name} is not the class that AutoModelForSequenceClassification loads for {family}", hint)
 
 
 def find_target(cls: Any, choice: Choice, source: FoldSource, values: Values) -> FoldTarget:
