@@ -52,8 +52,8 @@ def strict(model: nn.Module | None = None, *, allow: Iterable[str] = ()) -> Stri
     head may be new where the load asks for one (`num_labels=3`, or another number of classes than the checkpoint's, of
     one that isn't a saved classifier of that class), or where `allow` names it; loads by sentence-transformers and TRL,
     which give every load a number, need `allow`. A load that can't be judged gives a `headscope.errors.LoadNotJudged`
-    warning. With a model, it judges that model, against the checkpoint that it was loaded from. Base models have no
-    head, and are judged only if nothing was loaded.
+    warning. With a model, it judges that model, against the checkpoint that it was loaded from. Base models and others
+    without scores of classes (`SamModel`) have no head, and are judged only if nothing was loaded.
 
     Nested blocks: the innermost decides. Threads that begin while a block is open are judged too; those that ran
     before are not. Afterwards, Transformers is as it was.

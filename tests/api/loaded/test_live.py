@@ -1,6 +1,8 @@
 """People's own modules: the heads they write are told for what they are, and nothing of theirs is changed."""
 
+import functools
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -8,6 +10,7 @@ from torch import Tensor, nn
 from transformers import BertConfig, BertForSequenceClassification, BertModel
 
 import headscope
+from headscope.core.trace.record import execution
 from headscope.errors import Unsupported, UsageError
 from headscope.facts import CheckpointKind, PoolingKind
 
@@ -160,3 +163,57 @@ class Silent(nn.Module):
 def test_a_module_without_scores_is_said() -> None:
     with pytest.raises(Unsupported, match="scores"):
         headscope.inspect(Silent(), example_inputs={"input_ids": EXAMPLES["input_ids"]})
+
+
+def _with_own_hook(model: Any) -> None:
+    model.classifier.register_forward_hook(lambda module, given, found: found * 2)
+
+
+def _with_own_forward(model: Any) -> None:
+    model.classifier.forward = functools.partial(type(model.classifier).forward, model.classifier)
+
+
+def _with_own_module(model: Any) -> None:
+    class Doubled(nn.Linear):
+        def forward(self, given: Tensor) -> Tensor:
+            return super().forward(given) * 2
+
+    model.classifier = Doubled(H, LABELS)
+
+
+@pytest.mark.parametrize(
+    ("change", "is_by_shape"),
+    [(None, True), (_with_own_hook, False), (_with_own_forward, False), (_with_own_module, False)],
+)
+def test_only_known_code_is_traced_without_values(
+    change: Callable[[Any], None] | None, is_by_shape: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that eleven large images take no memory; the other models run as they are."""
+    recorded, record = list[bool](), execution._record_forward
+
+    def note(model: nn.Module, *given: Any) -> Any:
+        recorded.append(execution.is_shape_only(model))
+        return record(model, *given)
+
+    monkeypatch.setattr(execution, "_record_forward", note)
+    model: Any = BertForSequenceClassification(
+        BertConfig(
+            vocab_size=50, hidden_size=H, num_hidden_layers=1, num_attention_heads=2, intermediate_size=20,
+            num_labels=LABELS,
+        )
+    )  # fmt: skip
+    if change is not None:
+        change(model)
+    report = headscope.inspect(model)
+    assert report.head is not None and report.head.pooling.kind is PoolingKind.FIRST_TOKEN
+    assert all(recorded) == is_by_shape
+
+
+def test_a_forward_that_only_fails_with_values_fails() -> None:
+    config = BertConfig(
+        vocab_size=50, hidden_size=H, num_hidden_layers=1, num_attention_heads=2, intermediate_size=20, pad_token_id=49
+    )
+    model = BertForSequenceClassification(config)
+    model.bert.embeddings.word_embeddings = nn.Embedding(49, H)  # without a row for the pad token
+    with pytest.raises(Unsupported, match="index out of range"):
+        headscope.inspect(model)

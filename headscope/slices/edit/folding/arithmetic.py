@@ -98,8 +98,8 @@ def _check_pooling(source: LayeredHead, target: LayeredHead, name: str) -> None:
     # What the trace doesn't name is left to the proof.
     is_known = all(item.module or item.layer is not None for item in (reads, has))
     if is_known and reads.layer != has.layer and reads.module != has.module:
-        places = [f"{item.text} of {item.module}" if item.module else item.text for item in (reads, has)]
-        raise DoesNotFold(f"the head reads {places[0]}, and {name} reads {places[1]}", depth=0)
+        named = [f"{item.text} of {item.module}" if item.module else item.text for item in (reads, has)]
+        raise DoesNotFold(f"the head reads {named[0]}, and {name} reads {named[1]}", depth=0)
 
 
 def _segments_of(head: LayeredHead) -> list[list[HeadLayer]]:

@@ -234,8 +234,9 @@ def _largest_of(difference: torch.Tensor) -> float:
 class _Scorer:
     """A loaded model: `run` scores a batch of texts or of pairs, with `encode` for their tensors.
 
-    `is_result` says which side it is, `asks` is true for a library that puts texts into its own prompt, and `is_difference`
-    if the second score minus the first one is the result. `largest` is the largest number that made a score.
+    `is_result` says which side it is, `asks` is true for a library that puts texts into its own prompt, and
+    `is_difference` if the second score minus the first one is the result. `largest` is the largest number that made a
+    score.
     """
 
     model: Any
