@@ -15,7 +15,6 @@ import headscope
 from headscope.shell.app import main
 
 DOCS = Path(__file__).parents[3] / "docs" / "card.md"
-LANGUAGES = ("python", "typescript", "rust")
 HONEST = ""
 IN_ORDER = (0, 1, 2)
 BUGS: dict[str, tuple[str, tuple[int, ...]]] = {
@@ -38,19 +37,22 @@ def own_scores(checkpoint: str, card: Path) -> Any:
     return torch.tensor(engine_logits(json.loads(card.read_text()), load_model(checkpoint))).softmax(1).numpy()
 
 
+@pytest.fixture(params=["python", "typescript", "rust"])
+def programs(request: pytest.FixtureRequest) -> tuple[Program, Program]:
+    """The engine and the reader of a language."""
+    return request.getfixturevalue(f"{request.param}_engine"), request.getfixturevalue(f"{request.param}_reader")
+
+
 @pytest.mark.parametrize("bug", [HONEST, *BUGS], ids=lambda bug: bug or "honest")
-@pytest.mark.parametrize("language", LANGUAGES)
 def test_a_bug_is_found_in_its_language(
-    language: str, bug: str, checkpoint: str, card: Path, own_scores: Any, request: pytest.FixtureRequest,
-    tmp_path: Path, capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    engine: Program = request.getfixturevalue(f"{language}_engine")
-    reader: Program = request.getfixturevalue(f"{language}_reader")
-    scores = tmp_path / "scores.json"
+    bug: str, programs: tuple[Program, Program], checkpoint: str, card: Path, own_scores: Any
+) -> None:
+    engine, reader = programs
+    scores = card.with_name("scores_of_engine.json")
     assert engine(checkpoint, card, scores, bug)[0] == 0
     off = float(np.abs(np.asarray(json.loads(scores.read_text())["scores"]) - own_scores).max())
     code, line = reader(card, scores)
-    assert main(["verify", "--card", str(card), "--scores", str(scores)]) == code, capsys.readouterr()
+    assert main(["verify", "--card", str(card), "--scores", str(scores)]) == code
     found = headscope.verify_card(card, scores=scores).served
     if bug == HONEST:
         assert off < 1e-5 and code == 0 and line.startswith("PASS") and found.same is True, (off, line, found)
