@@ -27,7 +27,7 @@ from headscope.shared.serving.card.facts import (
     CardRows,
 )
 from headscope.shared.serving.comparing import ReferenceScores, VariantScores, measured_tolerances
-from headscope.shared.serving.explaining import SCORE_FUNCTIONS, SINGLE_PRECISION, Scores
+from headscope.shared.serving.explaining import FORWARDS, SINGLE_PRECISION, Scores
 from headscope.shared.serving.served_facts import FROM_FILE
 
 _ROUNDED_TEXT = 1e-5
@@ -78,8 +78,7 @@ def _damage_of(card: Card) -> Iterator[str]:
             yield f"{what}: not {shape[0]} rows of {shape[1]} numbers"
         elif given is not None and not np.isfinite(_array_of(given)).all():
             yield f"{what}: numbers that are not finite"
-    functions = {item.name: item.forward for item in SCORE_FUNCTIONS}
-    score = functions.get(card.activation)
+    score = FORWARDS.get(card.activation)
     if score is None and card.activation != Activation.NOT_DETERMINED:
         yield f"the activation {card.activation!r} is unknown"
     elif card.scores is not None and score is not None:

@@ -36,7 +36,7 @@ from headscope.shared.serving.card.facts import (
 )
 from headscope.shared.serving.card.reading import reference_of
 from headscope.shared.serving.comparing import ReferenceScores, VariantScores, measured_tolerances
-from headscope.shared.serving.explaining import SCORE_FUNCTIONS, SINGLE_PRECISION, Scores
+from headscope.shared.serving.explaining import FORWARDS, SINGLE_PRECISION, Scores
 from headscope.shared.serving.reference_scores import InputLayout, TextScorer
 from headscope.shared.serving.sample_texts import CARD_PAIRS, CARD_TEXTS, SAMPLE_TEXTS
 
@@ -71,7 +71,7 @@ def make_card(checkpoint: Checkpoint, activation: str, texts: Sequence[TextOrPai
     gaps += [] if formula else [Gap("formula", "the head has no proven expression, so it has no variants")]
     variants = scorer.find_variants(texts, own.logits)
     kept = tuple(_few_alternatives(variants))
-    score = next((item.forward for item in SCORE_FUNCTIONS if item.name == activation), None)
+    score = FORWARDS.get(activation)
     files, missing = _digest_files(checkpoint)
     count = own.logits.shape[1]
     labels = report.model.labels if len(report.model.labels) == count else [f"LABEL_{at}" for at in range(count)]
