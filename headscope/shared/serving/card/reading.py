@@ -25,6 +25,7 @@ from headscope.shared.serving.card.facts import (
     Card,
     CardInput,
     CardRows,
+    CardTolerance,
 )
 from headscope.shared.serving.comparing import ReferenceScores, VariantScores, measured_tolerances
 from headscope.shared.serving.explaining import FORWARDS, SINGLE_PRECISION, Scores
@@ -90,18 +91,24 @@ def _damage_of(card: Card) -> Iterator[str]:
 
 def _false_tolerances(card: Card) -> Iterator[str]:
     """Yields the tolerances that don't follow from the runs: one of the two was changed."""
-    reference = reference_of(card, range(len(card.inputs)))
-    logits, scores = (measured_tolerances(reference, is_raw=is_raw) for is_raw in (True, False))
+    own = {item.precision: item for item in tolerances_of(reference_of(card, range(len(card.inputs))))}
     if len({item.precision for item in card.tolerances}) < len(card.tolerances):
         yield "two tolerances are of one precision"
     for item in card.tolerances:
-        for stated, measured in ((item.logits, logits.get(item.precision)), (item.scores, scores.get(item.precision))):
+        known = own.get(item.precision, CardTolerance(item.precision, None, None))
+        for stated, measured in ((item.logits, known.logits), (item.scores, known.scores)):
             if stated is None or measured is None:
                 is_own = stated is measured
             else:
                 is_own = abs(stated - measured) <= _ROUNDED_TOLERANCE * measured
             if not is_own:
                 yield f"the tolerance in {item.precision} doesn't follow from its runs"
+
+
+def tolerances_of(reference: ReferenceScores) -> tuple[CardTolerance, ...]:
+    """Measures how far logits and scores may be off in each precision."""
+    logits, scores = (measured_tolerances(reference, is_raw=is_raw) for is_raw in (True, False))
+    return tuple(CardTolerance(name, logits.get(name), scores.get(name)) for name in PRECISIONS)
 
 
 def _array_of(rows: CardRows) -> Scores:
