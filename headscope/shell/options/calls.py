@@ -33,15 +33,17 @@ def use_case(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _R
     """
     whole = full_signature(function)
     known = [item.name for item in whole.parameters.values() if item.kind is not Parameter.VAR_POSITIONAL]
+    places = [item.name for item in whole.parameters.values() if item.kind is Parameter.POSITIONAL_OR_KEYWORD]
+    rest = [item.name for item in whole.parameters.values() if item.kind is Parameter.VAR_POSITIONAL]
     kinds = cache(partial(_kinds_of_arguments, function))
 
     @wraps(function)
     def call(*values: _Arguments.args, **options: _Arguments.kwargs) -> _Result:
         check_names(options, known)
         # Too many values, or too few, are for Python to refuse.
-        given = {**dict(zip(known, values, strict=False)), **options}
-        for name in given.keys() & kinds().keys():
-            _check_kind(function.__name__, whole.parameters[name], given[name], kinds()[name])
+        for name, value in (*zip([*places, *rest * len(values)], values, strict=False), *options.items()):
+            if name in kinds():
+                _check_kind(function.__name__, whole.parameters[name], value, kinds()[name])
         with _guard_process():
             return function(*values, **options)
 

@@ -127,7 +127,7 @@ def is_of_kind(value: Any, kind: Any) -> bool:
     plain = kinds.get(origin, origin)
     if plain in (Integral, Real) and isinstance(value, bool):
         return False
-    return not isinstance(plain, type) or isinstance(value, plain)
+    return plain is Any or not isinstance(plain, type) or isinstance(value, plain)
 
 
 Names = str | Iterable[str]
