@@ -166,6 +166,15 @@ def test_an_argument_of_another_type_is_a_usage_error(name: str) -> None:
     assert checked >= len(WRONG), checked
 
 
+@pytest.mark.parametrize("name", ["check", "verify", "scan"])
+@pytest.mark.parametrize(
+    "given", [{"ignore": 3}, {"ignore": {"a": 1}}, {"ignore": [3]}, {"fail_on": 3}, {"fail_on": []}]
+)
+def test_rules_and_severities_of_another_type_are_a_usage_error(name: str, given: dict[str, Any]) -> None:
+    with pytest.raises(errors.UsageError, match=r"ignore must be rules|no such severity"):
+        list(FUNCTIONS[name](["no-such"] if name == "scan" else "no-such", offline=True, **given))
+
+
 def test_the_error_of_a_type_says_what_was_expected_and_where_it_stands() -> None:
     with pytest.raises(errors.UsageError, match=r"^engine must be str \| None, not list \['vllm'\]$") as raised:
         headscope.engines("no-such-checkpoint", engine=["vllm"])  # type: ignore[arg-type]
