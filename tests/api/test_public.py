@@ -160,7 +160,7 @@ def test_an_argument_of_another_type_is_a_usage_error(name: str) -> None:
         if argument.name in READ_OPTIONS | READ_BY_USE_CASES:
             continue
         for value in WRONG:
-            with pytest.raises(errors.UsageError, match=rf"^{argument.name} must be .*, not {type(value).__name__} "):
+            with pytest.raises(errors.UsageError, match=rf"^{argument.name} must be .*, not {type(value).__name__}\b"):
                 function(**{argument.name: value})
             checked += 1
     assert checked >= len(WRONG), checked

@@ -217,9 +217,9 @@ class _Comparison:
 def compare_scores(reference: ReferenceScores, answers: Answers, ask_again: AskAgain | None = None) -> ServedScores:
     """Compares an engine's scores with the checkpoint's, and finds what the engine computes where they differ.
 
-    Scores are equal, or have an explanation, in single precision. They are equal in half precision if they are off as
-    the checkpoint's own model is in it. What is off by as much, but otherwise, is not determined: slightly different
-    weights look the same. Explanations in half precision need an engine that is known to compute in it.
+    Scores are equal, or have an explanation, in single precision. They are equal in half precision, or those of another
+    function or order, if they are off as the checkpoint's own model is in it. What is off by as much, but otherwise, is
+    not determined: other weights look the same. Other explanations there need an engine that is known to compute in it.
     """
     score = FORWARDS.get(Activation.NONE if answers.is_raw else reference.activation)
     count = len(reference.logits)

@@ -116,9 +116,11 @@ _READ_BY_USE_CASES = {"options", "return", "reference", "references", *READ_OPTI
 def _check_kind(function: str, argument: Parameter, value: Any, kind: Any) -> None:
     """Checks the type of an argument. Raises UsageError for another one."""
     if not is_of_kind(value, kind):
-        found = f"{argument.name} must be {argument.annotation}, not {type(value).__name__}"
+        is_secret = argument.name.endswith("token")
+        found = type(value).__name__ if is_secret else f"{type(value).__name__} {shortened(repr(value))}"
         raise UsageError(
-            f"{found} {shortened(repr(value))}", f"help(headscope.{function}) lists the options and their types"
+            f"{argument.name} must be {argument.annotation}, not {found}",
+            f"help(headscope.{function}) lists the options and their types",
         )
 
 

@@ -123,6 +123,8 @@ def is_of_kind(value: Any, kind: Any) -> bool:
         return is_listed and all(is_of_kind(item, part) for item in items for part in parts)
     if origin is Mapping and isinstance(value, Mapping):
         return all(is_of_kind(one, part) for item in value.items() for one, part in zip(item, parts, strict=True))
+    if origin is bool and value is None:  # left out
+        return True
     kinds = {Literal: str, int: Integral, float: Real}  # NumPy's numbers too, and not True
     plain = kinds.get(origin, origin)
     if plain in (Integral, Real) and isinstance(value, bool):
