@@ -110,7 +110,7 @@ def _kinds_of_arguments(function: Callable[..., Any]) -> dict[str, Any]:
     return {name: kind for name, kind in kinds.items() if name not in _READ_BY_USE_CASES}
 
 
-_READ_BY_USE_CASES = {"options", "return", "reference", "references", *READ_OPTIONS}
+_READ_BY_USE_CASES = {"options", "return", "reference", "references", "batch", *READ_OPTIONS}
 
 
 def _check_kind(function: str, argument: Parameter, value: Any, kind: Any) -> None:
