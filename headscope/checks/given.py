@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from headscope.checks.rules import RULES, Ignore, Selection, select as select_rules
+from headscope.core.facts.counting import shortened
 from headscope.errors import UsageError
+from headscope.shell.options.option import is_of_kind
 from headscope.shell.values import read_names
 
 
@@ -18,6 +20,10 @@ def read_selection(
     command: str = "check",
 ) -> Selection:
     """Reads which rules of a command its options select. Raises UsageError for unknown rules."""
+    # Its type is a text in the declaration of the option, so only here is it known.
+    if not is_of_kind(ignore, str | Iterable[str | Ignore]):
+        found = f"ignore must be rules, not {type(ignore).__name__} {shortened(repr(ignore))}"
+        raise UsageError(found, 'write ignore="HS101" or ignore=["HS101"]')
     listed = read_rules(ignore, "ignore", command) if isinstance(ignore, str) else tuple(ignore)
     ignores = tuple(item if isinstance(item, Ignore) else Ignore(item) for item in listed)
     return select_rules(read_rules(select, "select", command), ignores, fail_on, command=command)

@@ -91,6 +91,8 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "loaded_from": lambda name, value: read_path(value, name),
 }
 """How the values of some options are read; the others are taken as they are."""
+READ_OPTIONS = frozenset(_READERS)
+"""The options that take more than their type says, such as digits."""
 
 
 def make_request(reference: Any, options: Mapping[str, Any]) -> Request:

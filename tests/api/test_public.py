@@ -18,6 +18,7 @@ import headscope
 from headscope import errors, facts
 from headscope.api import DeviceName, DrawingName, ProfileName, SeverityName
 from headscope.shell.options.calls import full_signature, use_case
+from headscope.shell.values import READ_OPTIONS
 from headscope.slices.diagram.formats import PAINTERS
 from tests import typing_example
 
@@ -144,6 +145,44 @@ def test_an_option_that_there_is_not_is_refused_in_a_sentence(name: str) -> None
     with pytest.raises(errors.UsageError, match=f": {last}e$") as raised:
         function(**{f"{last}e": 1})
     assert raised.value.hint.endswith(f" {last}?")
+
+
+WRONG: list[object] = [object(), b"x", {1: 2}, [object()], slice(3)]
+"""No argument takes one of these."""
+READ_BY_USE_CASES = {"reference", "references", "model", "optimizer", "example_inputs", "batch", "ignore", "fail_on"}
+
+
+@pytest.mark.parametrize("name", WITH_OPTIONS)
+def test_an_argument_of_another_type_is_a_usage_error(name: str) -> None:
+    function, checked = FUNCTIONS[name], 0
+    for argument in parameters(function).values():
+        # These are read by the use cases; what a batch holds is anything.
+        if argument.name in READ_OPTIONS | READ_BY_USE_CASES:
+            continue
+        for value in WRONG:
+            with pytest.raises(errors.UsageError, match=rf"^{argument.name} must be .*, not {type(value).__name__}\b"):
+                function(**{argument.name: value})
+            checked += 1
+    assert checked >= len(WRONG), checked
+
+
+@pytest.mark.parametrize("name", ["check", "verify", "scan"])
+@pytest.mark.parametrize(
+    "given", [{"ignore": 3}, {"ignore": {"a": 1}}, {"ignore": [3]}, {"fail_on": 3}, {"fail_on": []}]
+)
+def test_rules_and_severities_of_another_type_are_a_usage_error(name: str, given: dict[str, Any]) -> None:
+    with pytest.raises(errors.UsageError, match=r"ignore must be rules|no such severity"):
+        list(FUNCTIONS[name](["no-such"] if name == "scan" else "no-such", offline=True, **given))
+
+
+def test_the_error_of_a_type_says_what_was_expected_and_where_it_stands() -> None:
+    with pytest.raises(errors.UsageError, match=r"^engine must be str \| None, not list \['vllm'\]$") as raised:
+        headscope.engines("no-such-checkpoint", engine=["vllm"])  # type: ignore[arg-type]
+    assert raised.value.hint == "help(headscope.engines) lists the options and their types"
+    with pytest.raises(errors.UsageError, match=r"^pattern must be str, not int 3$"):
+        headscope.heads(3)  # type: ignore[arg-type]
+    with pytest.raises(errors.UsageError, match=r"^topics must be str, not int 3$"):
+        headscope.explain("HS101", 3)  # type: ignore[arg-type]
 
 
 def test_what_is_not_given_is_still_python_s_error() -> None:

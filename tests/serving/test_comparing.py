@@ -11,8 +11,9 @@ from serving.test_explaining import KNOWN, Model
 
 from headscope.core.facts.heads.head import AS_IT_IS
 from headscope.shared.serving.answers import Answer, Answers
-from headscope.shared.serving.comparing import ReferenceScores, VariantScores, compare_scores, interval_of
-from headscope.shared.serving.explaining import SCORE_FUNCTIONS, Scores
+from headscope.shared.serving.comparing import ReferenceScores, VariantScores, compare_scores
+from headscope.shared.serving.explaining import FORWARDS, Scores
+from headscope.shared.serving.measures.class_changes import interval_of
 from headscope.shared.serving.measures.class_names import match_names
 from headscope.shared.serving.served_facts import ServedScores
 
@@ -169,7 +170,7 @@ def test_a_server_that_answers_otherwise_when_asked_again_has_no_other_explanati
 
 @pytest.mark.parametrize("name", ["softmax", "sigmoid"])
 def test_a_function_that_is_applied_twice_is_named(name: str) -> None:
-    function = {item.name: item.forward for item in SCORE_FUNCTIONS}[name]
+    function = FORWARDS[name]
     found = compared(answered(function(function(OWN))), activation=name)
     assert found.explanation is not None and found.explanation.activation == f"{name} of {name}"
 
@@ -302,7 +303,7 @@ def _rounded(logits: Scores, precision: float, seed: int) -> Scores:
 
 def test_no_explanation_in_half_precision_is_wrong() -> None:
     """Engines that round; half compute what no variant does, and differ by more than their rounding."""
-    functions, named, right = {item.name: item.forward for item in SCORE_FUNCTIONS}, 0, 0
+    functions, named, right = FORWARDS, 0, 0
     roundings = {"float16": 5e-4, "bfloat16": 4e-3}
     for number in range(600):
         random = np.random.default_rng(number)
@@ -338,7 +339,7 @@ def _scored(logits: Scores, given: Scores, function: str = "softmax", **more: An
 @pytest.mark.parametrize("classes", [1, 2])
 def test_scores_at_the_ends_of_a_function_do_not_show_that_logits_are_equal(classes: int) -> None:
     function = "softmax" if classes > 1 else "sigmoid"
-    forward = {item.name: item.forward for item in SCORE_FUNCTIONS}[function]
+    forward = FORWARDS[function]
     logits = np.where(OWN[:, :classes] > 0, 30.0, -30.0)
     logits[0] = 0.4
     found = _scored(logits, forward(2 * logits - logits[0] * (np.arange(40) == 0)[:, None]), function)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,13 +13,16 @@ from headscope.core.facts.heads.tasks import Activation
 from headscope.errors import HeadscopeError
 from headscope.shared.serving.answers import Answers
 from headscope.shared.serving.explaining import (
-    SCORE_FUNCTIONS,
+    FORWARDS,
     SINGLE_PRECISION,
     ExplainedScores,
     Scores,
     explain_scores,
+    functions_on,
+    order_by_distance,
 )
 from headscope.shared.serving.measures.aligning import align_scores
+from headscope.shared.serving.measures.class_changes import class_changes, interval_of
 from headscope.shared.serving.served_facts import ClassChanges, ServedExplanation, ServedScores
 
 _SPREAD = 10
@@ -42,7 +44,6 @@ _FEWEST_WITH_PATTERN, _LEAST_SHARED = 6, 3
 effective size; 3 is that of 7 texts alike). Residuals of one or two texts fit each other by chance in 1 of 30 cases."""
 _MOVED = 10
 """How much further than single precision a text has to be moved by half precision, so that equal scores exclude it."""
-_Z = 1.959964
 _NOT_LOOKED_AT = (
     "texts other than these",
     "requests with more texts or fewer",
@@ -202,7 +203,7 @@ class _Comparison:
             max_difference=self.difference,
             tolerance=within.tolerance,
             precision=within.name,
-            class_changes=_class_changes(
+            class_changes=class_changes(
                 self.reference.logits, self.given, self.reference.activation, is_raw=self.answers.is_raw
             ),
             texts=len(self.expected),
@@ -216,12 +217,11 @@ class _Comparison:
 def compare_scores(reference: ReferenceScores, answers: Answers, ask_again: AskAgain | None = None) -> ServedScores:
     """Compares an engine's scores with the checkpoint's, and finds what the engine computes where they differ.
 
-    Scores are equal, or have an explanation, in single precision. They are equal in half precision if they are off as
-    the checkpoint's own model is in it. What is off by as much, but otherwise, is not determined: slightly different
-    weights look the same. Explanations in half precision need an engine that is known to compute in it.
+    Scores are equal, or have an explanation, in single precision. They are equal in half precision, or those of another
+    function or order, if they are off as the checkpoint's own model is in it. What is off by as much, but otherwise, is
+    not determined: other weights look the same. Other explanations there need an engine that is known to compute in it.
     """
-    functions = {item.name: item.forward for item in SCORE_FUNCTIONS}
-    score = functions.get(Activation.NONE if answers.is_raw else reference.activation)
+    score = FORWARDS.get(Activation.NONE if answers.is_raw else reference.activation)
     count = len(reference.logits)
     if score is None:
         return _undetermined_scores(f"what belongs on the scores is {reference.activation}", count, answers)
@@ -251,15 +251,13 @@ def measured_tolerances(reference: ReferenceScores, *, is_raw: bool) -> dict[str
 
     Nothing is measured of scores whose function isn't known.
     """
-    function = Activation.NONE.value if is_raw else reference.activation
-    score = next((item.forward for item in SCORE_FUNCTIONS if item.name == function), None)
+    score = FORWARDS.get(Activation.NONE if is_raw else reference.activation)
     if score is None:
         return {}
     expected = score(reference.logits)
     one = _Comparison(reference, Answers("", "", "", is_raw, ()), score, expected, expected, ())
-    halves = {half.name: half.tolerance for half in one.halves()}
-    single = one.widest_single().tolerance
-    return {"float32": single, "float16": halves.get("float16"), "bfloat16": halves.get("bfloat16")}
+    found = {half.name: half.tolerance for half in (one.widest_single(), *one.halves())}
+    return {name: found.get(name) for name in ("float32", "float16", "bfloat16")}
 
 
 def _compare_partly(one: _Comparison, reason: str, changes: ClassChanges | None) -> ServedScores:
@@ -390,6 +388,9 @@ def _find_unsteady(one: _Comparison, within: AllowedRounding, ask_again: AskAgai
 def _explain_in_half(one: _Comparison, halves: Sequence[AllowedRounding]) -> ServedScores:
     """Gives the result where the scores differ by more than half precision rounds."""
     variants, within = one.reference.variants(), next(iter(one.single()))
+    own = [item for half in halves for item in _functions_in_half(one, half.name)]
+    if len(own) == 1:
+        return one.found(False, own[0][0], explanation=own[0][1])
     tried = one.explained(within)
     for half in halves:
         found = one.explained(half)
@@ -401,6 +402,23 @@ def _explain_in_half(one: _Comparison, halves: Sequence[AllowedRounding]) -> Ser
             hint = f"if the server computes in {half.name} (--dtype {half.name}), {found.fitting[0]} fits"
             return one.found(False, within, f"{reason}; {hint}")
     return one.found(False, within, _describe_explanation(tried, variants)[1])
+
+
+def _functions_in_half(one: _Comparison, name: str) -> Iterator[tuple[AllowedRounding, ServedExplanation]]:
+    """Yields functions and orders of classes with which scores are off as the model's own in half precision are."""
+    head = one.reference.variants()[AS_IT_IS]
+    for function in functions_on(one.given):
+        order = order_by_distance(function.forward(one.reference.logits), one.given)
+        if order is None:
+            continue
+
+        def score(logits: Scores, forward: Any = function.forward, order: Any = order) -> Scores:
+            return np.asarray(forward(logits)[:, order])
+
+        other = replace(one, score=score, expected=score(one.reference.logits))
+        half = other.in_precision(name, _HALF_FACTOR)
+        if half is not None and other.difference <= half.tolerance and other.has_pattern_of(half):
+            yield half, ServedExplanation(AS_IT_IS, head.formula, function.name, order, 1.0, 0.0, head.is_sum)
 
 
 def _describe_explanation(
@@ -430,21 +448,3 @@ def _note_alike_variants(
 
 def _undetermined_scores(reason: str, texts: int, answers: Answers) -> ServedScores:
     return ServedScores(None, None, None, None, "", None, texts, reason, answers.notes, _NOT_LOOKED_AT)
-
-
-def _class_changes(own: Scores, given: Scores, activation: str, *, is_raw: bool) -> ClassChanges | None:
-    """Measures how often the most likely class differs or, with several labels per text, the classes above one half."""
-    if own.shape[1] < 2 or activation not in {Activation.SOFTMAX, Activation.SIGMOID} or not len(own):
-        return None
-    if activation == Activation.SOFTMAX:
-        differs = own.argmax(1) != given.argmax(1)
-    else:
-        differs = ((own > 0) != (given > (0 if is_raw else 0.5))).any(1)
-    return interval_of(int(differs.sum()), len(own))
-
-
-def interval_of(count: int, whole: int) -> ClassChanges:
-    """Gives a share of independent texts with its 95% interval (Wilson, 1927), which holds for few texts too."""
-    share, square = count / whole, _Z * _Z / whole
-    middle, half = share + square / 2, _Z * math.sqrt(share * (1 - share) / whole + square / (4 * whole))
-    return ClassChanges(share, max(0.0, (middle - half) / (1 + square)), min(1.0, (middle + half) / (1 + square)))

@@ -106,14 +106,18 @@ def _fitting_explanations(name: str, logits: Scores, given: Scores, tolerance: f
     """Yields, for each function that explains the scores with a variant, the plainest way."""
     # The way is chosen on these texts alone; the others, which had no part in it, confirm it.
     chosen = np.arange(len(given)) % 2 == 0
-    for function in (*SCORE_FUNCTIONS, *_TWICE):
-        if Activation.SOFTMAX in function.name and given.shape[1] == 1:
-            continue
+    for function in functions_on(given):
         ways = _possible_ways(logits[chosen], given[chosen], function)
         fitted = (_explanation_of_way(name, function, way, logits, given) for way in ways)
         first = next((item for item in fitted if item.max_difference <= tolerance), None)
         if first is not None:
             yield first
+
+
+def functions_on(given: Scores) -> list[ScoreFunction]:
+    """Lists the functions that may have given scores: all of them, but for one class none with a softmax."""
+    every = (*SCORE_FUNCTIONS, *_TWICE)
+    return [item for item in every if given.shape[1] > 1 or Activation.SOFTMAX not in item.name]
 
 
 _Way = tuple[tuple[int, ...], float, float]
@@ -123,7 +127,7 @@ def _possible_ways(logits: Scores, given: Scores, function: ScoreFunction) -> It
     """Yields order, scale and offset, the plainest first: as it is, in another order, with a factor, with both."""
     plain = tuple(range(given.shape[1]))
     yield plain, 1.0, 0.0
-    order = _order_by_distance(function.forward(logits), given)
+    order = order_by_distance(function.forward(logits), given)
     if order is not None and order != plain:
         yield order, 1.0, 0.0
     targets, is_centered = function.inverse(given), function.name == Activation.SOFTMAX
@@ -145,7 +149,7 @@ def _explanation_of_way(name: str, function: ScoreFunction, way: _Way, logits: S
     return Explanation(name, function.name, order, scale, offset, float(np.abs(expected - given).max()))
 
 
-def _order_by_distance(expected: Scores, given: Scores) -> tuple[int, ...] | None:
+def order_by_distance(expected: Scores, given: Scores) -> tuple[int, ...] | None:
     """Gives for each column of `given` the nearest of `expected`; None where two have the same."""
     # Column by column: the distances of thousands of classes would take gigabytes together.
     return _one_to_one(np.asarray([np.abs(expected - column[:, None]).max(0).argmin() for column in given.T]))
@@ -200,6 +204,7 @@ SCORE_FUNCTIONS = (
     ),
     ScoreFunction("tanh", np.tanh, lambda scores: np.arctanh(_within_range(scores, -1, 1))),
 )
+FORWARDS = {item.name: item.forward for item in SCORE_FUNCTIONS}
 _TWICE = tuple(
     ScoreFunction(
         f"{item.name} of {item.name}",

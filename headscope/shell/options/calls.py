@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import wraps
+from contextlib import contextmanager, suppress
+from functools import cache, partial, wraps
 from inspect import Parameter, Signature, signature
 from textwrap import fill
 from types import SimpleNamespace
 from typing import Any, ParamSpec, TypeVar, get_args, get_type_hints
 
+from headscope.core.facts.counting import shortened
 from headscope.core.source.environment import default_torch
 from headscope.core.upstream.python import check_folder, fault_of_process
 from headscope.errors import HeadscopeError, UsageError, did_you_mean
-from headscope.shell.options.option import Declared, declared_in, type_text
+from headscope.shell.options.option import Declared, declared_in, is_of_kind, type_text
+from headscope.shell.values import READ_OPTIONS
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -31,10 +33,17 @@ def use_case(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _R
     """
     whole = full_signature(function)
     known = [item.name for item in whole.parameters.values() if item.kind is not Parameter.VAR_POSITIONAL]
+    places = [item.name for item in whole.parameters.values() if item.kind is Parameter.POSITIONAL_OR_KEYWORD]
+    rest = [item.name for item in whole.parameters.values() if item.kind is Parameter.VAR_POSITIONAL]
+    kinds = cache(partial(_kinds_of_arguments, function))
 
     @wraps(function)
     def call(*values: _Arguments.args, **options: _Arguments.kwargs) -> _Result:
         check_names(options, known)
+        # Too many values, or too few, are for Python to refuse.
+        for name, value in (*zip([*places, *rest * len(values)], values, strict=False), *options.items()):
+            if name in kinds():
+                _check_kind(function.__name__, whole.parameters[name], value, kinds()[name])
         with _guard_process():
             return function(*values, **options)
 
@@ -90,6 +99,29 @@ def check_names(given: Iterable[str], known: Sequence[str]) -> None:
     for name in given:
         if name not in known:
             raise UsageError(f"no such option: {name}", did_you_mean(name, known, f"options: {', '.join(known)}"))
+
+
+def _kinds_of_arguments(function: Callable[..., Any]) -> dict[str, Any]:
+    """Gives the types of the arguments that a use case doesn't read itself, by name."""
+    kinds = {name: item.kind for name, item in _shared_options(function).items()}
+    for name, written in function.__annotations__.items():
+        with suppress(NameError):  # a type of torch, which is not imported
+            kinds[name] = get_type_hints(SimpleNamespace(__annotations__={name: written}), function.__globals__)[name]
+    return {name: kind for name, kind in kinds.items() if name not in _READ_BY_USE_CASES}
+
+
+_READ_BY_USE_CASES = {"options", "return", "reference", "references", "batch", *READ_OPTIONS}
+
+
+def _check_kind(function: str, argument: Parameter, value: Any, kind: Any) -> None:
+    """Checks the type of an argument. Raises UsageError for another one."""
+    if not is_of_kind(value, kind):
+        is_secret = argument.name.endswith("token")
+        found = type(value).__name__ if is_secret else f"{type(value).__name__} {shortened(repr(value))}"
+        raise UsageError(
+            f"{argument.name} must be {argument.annotation}, not {found}",
+            f"help(headscope.{function}) lists the options and their types",
+        )
 
 
 @contextmanager

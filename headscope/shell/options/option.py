@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from enum import Enum
+from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Any, ForwardRef, Literal, NamedTuple, Union, get_args, get_origin
 
@@ -106,6 +107,29 @@ def type_text(kind: Any) -> str:
         return " | ".join(map(type_text, parts))
     name = str((origin or kind).__name__)
     return f"{name}[{', '.join(map(type_text, parts))}]" if parts else name
+
+
+def is_of_kind(value: Any, kind: Any) -> bool:
+    """Says whether a value has the type of an option; of a `Literal`, what reads the value lists the allowed ones.
+
+    The items of an iterator stay unread. A type that is given by its name alone accepts everything.
+    """
+    origin, parts = get_origin(kind) or kind, get_args(kind)
+    if origin in (Union, UnionType):
+        return any(is_of_kind(value, part) for part in parts)
+    if origin is Iterable:
+        items = value if isinstance(value, list | tuple | set | frozenset) else ()
+        is_listed = isinstance(value, Iterable) and not isinstance(value, Mapping | bytes)
+        return is_listed and all(is_of_kind(item, part) for item in items for part in parts)
+    if origin is Mapping and isinstance(value, Mapping):
+        return all(is_of_kind(one, part) for item in value.items() for one, part in zip(item, parts, strict=True))
+    if origin is bool and value is None:  # left out
+        return True
+    kinds = {Literal: str, int: Integral, float: Real}  # NumPy's numbers too, and not True
+    plain = kinds.get(origin, origin)
+    if plain in (Integral, Real) and isinstance(value, bool):
+        return False
+    return plain is Any or not isinstance(plain, type) or isinstance(value, plain)
 
 
 Names = str | Iterable[str]

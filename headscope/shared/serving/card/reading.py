@@ -25,9 +25,10 @@ from headscope.shared.serving.card.facts import (
     Card,
     CardInput,
     CardRows,
+    CardTolerance,
 )
 from headscope.shared.serving.comparing import ReferenceScores, VariantScores, measured_tolerances
-from headscope.shared.serving.explaining import SCORE_FUNCTIONS, SINGLE_PRECISION, Scores
+from headscope.shared.serving.explaining import FORWARDS, SINGLE_PRECISION, Scores
 from headscope.shared.serving.served_facts import FROM_FILE
 
 _ROUNDED_TEXT = 1e-5
@@ -78,8 +79,7 @@ def _damage_of(card: Card) -> Iterator[str]:
             yield f"{what}: not {shape[0]} rows of {shape[1]} numbers"
         elif given is not None and not np.isfinite(_array_of(given)).all():
             yield f"{what}: numbers that are not finite"
-    functions = {item.name: item.forward for item in SCORE_FUNCTIONS}
-    score = functions.get(card.activation)
+    score = FORWARDS.get(card.activation)
     if score is None and card.activation != Activation.NOT_DETERMINED:
         yield f"the activation {card.activation!r} is unknown"
     elif card.scores is not None and score is not None:
@@ -91,18 +91,24 @@ def _damage_of(card: Card) -> Iterator[str]:
 
 def _false_tolerances(card: Card) -> Iterator[str]:
     """Yields the tolerances that don't follow from the runs: one of the two was changed."""
-    reference = reference_of(card, range(len(card.inputs)))
-    logits, scores = (measured_tolerances(reference, is_raw=is_raw) for is_raw in (True, False))
+    own = {item.precision: item for item in tolerances_of(reference_of(card, range(len(card.inputs))))}
     if len({item.precision for item in card.tolerances}) < len(card.tolerances):
         yield "two tolerances are of one precision"
     for item in card.tolerances:
-        for stated, measured in ((item.logits, logits.get(item.precision)), (item.scores, scores.get(item.precision))):
+        known = own.get(item.precision, CardTolerance(item.precision, None, None))
+        for stated, measured in ((item.logits, known.logits), (item.scores, known.scores)):
             if stated is None or measured is None:
                 is_own = stated is measured
             else:
                 is_own = abs(stated - measured) <= _ROUNDED_TOLERANCE * measured
             if not is_own:
                 yield f"the tolerance in {item.precision} doesn't follow from its runs"
+
+
+def tolerances_of(reference: ReferenceScores) -> tuple[CardTolerance, ...]:
+    """Measures how far logits and scores may be off in each precision."""
+    logits, scores = (measured_tolerances(reference, is_raw=is_raw) for is_raw in (True, False))
+    return tuple(CardTolerance(name, logits.get(name), scores.get(name)) for name in PRECISIONS)
 
 
 def _array_of(rows: CardRows) -> Scores:

@@ -25,18 +25,16 @@ from headscope.shared.serving.card.facts import (
     CARD_VERSION,
     IN_SINGLE,
     LARGEST_CARD,
-    PRECISIONS,
     Card,
     CardAlternative,
     CardFile,
     CardInput,
     CardRows,
     CardRun,
-    CardTolerance,
 )
-from headscope.shared.serving.card.reading import reference_of
-from headscope.shared.serving.comparing import ReferenceScores, VariantScores, measured_tolerances
-from headscope.shared.serving.explaining import SCORE_FUNCTIONS, SINGLE_PRECISION, Scores
+from headscope.shared.serving.card.reading import reference_of, tolerances_of
+from headscope.shared.serving.comparing import ReferenceScores, VariantScores
+from headscope.shared.serving.explaining import FORWARDS, SINGLE_PRECISION, Scores
 from headscope.shared.serving.reference_scores import InputLayout, TextScorer
 from headscope.shared.serving.sample_texts import CARD_PAIRS, CARD_TEXTS, SAMPLE_TEXTS
 
@@ -71,7 +69,7 @@ def make_card(checkpoint: Checkpoint, activation: str, texts: Sequence[TextOrPai
     gaps += [] if formula else [Gap("formula", "the head has no proven expression, so it has no variants")]
     variants = scorer.find_variants(texts, own.logits)
     kept = tuple(_few_alternatives(variants))
-    score = next((item.forward for item in SCORE_FUNCTIONS if item.name == activation), None)
+    score = FORWARDS.get(activation)
     files, missing = _digest_files(checkpoint)
     count = own.logits.shape[1]
     labels = report.model.labels if len(report.model.labels) == count else [f"LABEL_{at}" for at in range(count)]
@@ -92,7 +90,7 @@ def make_card(checkpoint: Checkpoint, activation: str, texts: Sequence[TextOrPai
         inputs=tuple(_encode_inputs(scorer, layout, texts)),
         logits=_rows_of(own.logits),
         scores=None if score is None else _rows_of(score(own.logits)),
-        tolerances=_measure_tolerances(own),
+        tolerances=tolerances_of(own),
         runs=tuple(CardRun(name, _rows_of(logits)) for name, logits in runs.items()),
         alternatives=kept,
         alternatives_left_out=len(variants) - 1 - len(kept),
@@ -128,7 +126,7 @@ def _without_alternatives(card: Card) -> Card:
 def _without_runs(card: Card) -> Card:
     gap = Gap("runs", "there is no room for them either, so the tolerance in float32 is that of any model")
     bare = replace(card, runs=(), not_determined=(*card.not_determined, gap))
-    return replace(bare, tolerances=_measure_tolerances(reference_of(bare, range(len(bare.inputs)))))
+    return replace(bare, tolerances=tolerances_of(reference_of(bare, range(len(bare.inputs)))))
 
 
 def _card_text(card: Card) -> str:
@@ -215,11 +213,6 @@ def _few_alternatives(variants: Mapping[str, VariantScores]) -> Iterator[CardAlt
     for name in names[: max(1, _MOST_BYTES // size)]:
         item = variants[name]
         yield CardAlternative(name, item.formula, item.is_sum, _rows_of(item.logits))
-
-
-def _measure_tolerances(own: ReferenceScores) -> tuple[CardTolerance, ...]:
-    logits, scores = (measured_tolerances(own, is_raw=is_raw) for is_raw in (True, False))
-    return tuple(CardTolerance(name, logits.get(name), scores.get(name)) for name in PRECISIONS)
 
 
 def _digest_files(checkpoint: Checkpoint) -> tuple[tuple[CardFile, ...], list[Gap]]:
