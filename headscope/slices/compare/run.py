@@ -186,7 +186,11 @@ def _pooling_key(report: Report) -> Hashable:
         return None
     pooling = report.head.pooling
     parts = tuple(
-        (part.kind, replace(part.positions, token=""), tuple((source.text, source.layer) for source in part.sources))
+        (
+            part.kind,
+            replace(part.positions, token="", parameter=""),
+            tuple((source.text, source.layer) for source in part.sources),
+        )
         for part in pooling.parts
     )
     # Without parts, or for a kind that has no name, the rule is all that describes the pooling.
