@@ -23,21 +23,21 @@ def learned_tokens(execution: Execution, head: HeadSlice) -> tuple[str, ...]:
 
     Each is found by a walk back along the residual stream, through operations that leave every position in its place,
     to where the sequence is joined. What attention mixes in is not followed, nor are positions of texts looked at,
-    which a tokenizer fills. Empty where the walk to index 0 leads to no parameter or to several.
+    which a tokenizer fills. Ends at the first index where the walk leads to several parameters or to anything else.
     """
     if len(head.hidden) != 1 or head.hidden[0].dim() != _RANK or execution.probe.length in head.hidden[0].shape:
         return ()
     found: list[str] = []
     for index in range(head.hidden[0].shape[1]):
-        names = _parameters_at(index, head.hidden[0], execution)
-        if len(names) != 1:
+        sources = _sources_at(index, head.hidden[0], execution)
+        if len(sources) != 1 or "" in sources:
             break
-        found.append(names.pop().rpartition(".")[2])
+        found.append(sources.pop().rpartition(".")[2])
     return tuple(found)
 
 
-def _parameters_at(index: int, hidden: torch.Tensor, execution: Execution) -> set[str]:
-    """Names the parameters, of one vector each, that are joined into the sequence at an index."""
+def _sources_at(index: int, hidden: torch.Tensor, execution: Execution) -> set[str]:
+    """Names the parameters, of one vector each, that are joined into the sequence at an index; "" is anything else."""
     waiting: list[Place] = [(hidden, index, False)]
     seen, found = set[tuple[int, int]](), set[str]()
     while waiting:
@@ -45,11 +45,13 @@ def _parameters_at(index: int, hidden: torch.Tensor, execution: Execution) -> se
         if (id(tensor), at) in seen:
             continue
         seen.add((id(tensor), at))
-        made, name = execution.graph.producer(tensor), execution.names.parameters.get(id(tensor), "")
-        if made >= 0:
-            waiting += _places_before(execution.graph.operations[made], tensor, at, is_joined=is_joined)
-        elif is_joined and name and tensor.numel() == hidden.shape[-1]:
-            found.add(name)
+        made = execution.graph.producer(tensor)
+        operation = execution.graph.operations[made] if made >= 0 else None
+        before = _places_before(operation, tensor, at, is_joined=is_joined) if operation is not None else []
+        waiting += before
+        if is_joined and not before:
+            is_vector = operation is None and tensor.numel() == hidden.shape[-1]
+            found.add(execution.names.parameters.get(id(tensor), "") if is_vector else "")
     return found
 
 
