@@ -14,7 +14,7 @@ _KEEPS_POSITIONS = {
     "add", "mul", "div", "dropout", "layer_norm", "rms_norm", "to", "float", "type_as", "contiguous", "clone",
 }  # fmt: skip
 
-Place = tuple[torch.Tensor, int, bool]
+_Position = tuple[torch.Tensor, int, bool]
 """A tensor [batch, positions, width], an index on its second axis, and whether sequences were joined behind it."""
 
 
@@ -38,7 +38,7 @@ def learned_tokens(execution: Execution, head: HeadSlice) -> tuple[str, ...]:
 
 def _sources_at(index: int, hidden: torch.Tensor, execution: Execution) -> set[str]:
     """Names the parameters, of one vector each, that are joined into the sequence at an index; "" is anything else."""
-    waiting: list[Place] = [(hidden, index, False)]
+    waiting: list[_Position] = [(hidden, index, False)]
     seen, found = set[tuple[int, int]](), set[str]()
     while waiting:
         tensor, at, is_joined = waiting.pop()
@@ -55,7 +55,7 @@ def _sources_at(index: int, hidden: torch.Tensor, execution: Execution) -> set[s
     return found
 
 
-def _places_before(operation: Operation, made: torch.Tensor, at: int, *, is_joined: bool) -> list[Place]:
+def _places_before(operation: Operation, made: torch.Tensor, at: int, *, is_joined: bool) -> list[_Position]:
     """Lists the places whose values an operation keeps at an index of a sequence that it made."""
     name = single_step(operation).name
     operands = [tensor for tensor, _ in operation.inputs if tensor.dim() == made.dim() == _RANK]
@@ -73,7 +73,7 @@ def _places_before(operation: Operation, made: torch.Tensor, at: int, *, is_join
     return []
 
 
-def _place_in_joined(operands: list[torch.Tensor], made: torch.Tensor, at: int) -> list[Place]:
+def _place_in_joined(operands: list[torch.Tensor], made: torch.Tensor, at: int) -> list[_Position]:
     """Finds the operand of a concatenation that holds an index; none if another axis than that of positions grew."""
     if sum(tensor.shape[1] for tensor in operands) != made.shape[1]:
         return []
