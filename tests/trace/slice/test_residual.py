@@ -75,6 +75,8 @@ def one(model: Embedded, h: Tensor) -> Tensor:
     ("join", "named"),
     [
         (lambda s, h: torch.cat([one(s, h), h], 1) + s.places, ("one",)),
+        # Dinov2's positions, if they are interpolated for an image of another size.
+        (lambda s, h: torch.cat([one(s, h), h], 1) + torch.cat([s.places[:, :1], s.places[:, 1:] * 2], 1), ("one",)),
         (lambda s, h: torch.cat([one(s, h), s.two.repeat(len(h), 1, 1), h], dim=1), ("one", "two")),
         (lambda s, h: torch.cat([torch.cat([one(s, h), h], 1)[:, :1], h[:, 2:]], 1), ("one",)),
         (lambda s, h: torch.cat([h, one(s, h)], 1), ()),  # at the end

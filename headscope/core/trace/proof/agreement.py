@@ -24,7 +24,6 @@ from headscope.core.trace.replay.replay import unfaithful_reasons
 from headscope.core.trace.slice.axes import TokenAxes, find_token_axes
 from headscope.core.trace.slice.doubts import doubts
 from headscope.core.trace.slice.head_slice import HeadSlice, read_sources
-from headscope.core.trace.slice.residual import learned_tokens
 from headscope.core.trace.slice.stages import Step, build_stages, place_of, read_steps
 from headscope.errors import Unsupported
 
@@ -82,7 +81,6 @@ class Look:
 def look_at(execution: Execution, head: HeadSlice, tokens: TokenNames) -> Look:
     """Reads everything that one execution shows of a head."""
     steps, names = read_steps(head), execution.names
-    tokens = replace(tokens, learned=learned_tokens(execution, head))
     axes, sources = find_token_axes(execution, head), read_sources(execution, head, names)
     unfaithful = (*unfaithful_reasons(execution, head), *doubts(execution, head))
     replay = None if unfaithful else prove(execution, head)

@@ -49,9 +49,11 @@ def _sources_at(index: int, hidden: torch.Tensor, execution: Execution) -> set[s
         operation = execution.graph.operations[made] if made >= 0 else None
         before = _places_before(operation, tensor, at, is_joined=is_joined) if operation is not None else []
         waiting += before
-        if is_joined and not before:
-            is_vector = operation is None and tensor.numel() == hidden.shape[-1]
-            found.add(execution.names.parameters.get(id(tensor), "") if is_vector else "")
+        if not is_joined or before:
+            continue
+        name = execution.names.parameters.get(id(tensor), "") if operation is None else ""
+        if not name or tensor.numel() == hidden.shape[-1]:  # a larger parameter has a vector for each position
+            found.add(name)
     return found
 
 
