@@ -79,8 +79,15 @@ def _place(path: str, line: int) -> tuple[str, str, int] | None:
 
 
 def code_of(record: Record, found: Remembered) -> dict[str, Any]:
-    """The functions that ran outside the base model's forward, and those on the path of the head, with digests."""
+    """The functions that ran outside the base model's forward, and those on the path of the head, with digests.
+
+    Where a parameter is named that the base model puts at a position, its functions are among them.
+    """
     own = record.code()
+    head = found.report.head
+    if head is not None and any(part.positions.parameter for part in head.pooling.parts):
+        for path, names in record.code(of_base=True).items():
+            own[path] = sorted({*own.get(path, ()), *names})
     for path, name in _places_in(document_of(found)["report"]["head"]):
         own[path] = sorted({*own.get(path, ()), name})
     family = found.report.checkpoint.model_type

@@ -107,6 +107,14 @@ def test_what_was_not_read_is_not_called_the_same(classifier: Path, tmp_path: Pa
     assert main(["compare", str(classifier), str(pickled), "--values", "-q"]) == 3
 
 
+def test_heads_without_a_common_parameter_have_no_values_to_compare(
+    classifier: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    FAMILIES["gpt2"].build("GPT2ForSequenceClassification", num_labels=3).save_pretrained(tmp_path)
+    assert main(["compare", str(classifier), str(tmp_path), "--values", "-q", "--exit-code"]) == 1
+    assert "values were not compared: the heads have no parameter of the same name" in capsys.readouterr().out
+
+
 def test_families_differ_in_what_they_differ(capsys: pytest.CaptureFixture[str]) -> None:
     names = ["bert-base-uncased", "roberta-base"]
     assert main(["compare", *names, "--num-labels", "3", "--offline", "--json", "--exit-code"]) == 1

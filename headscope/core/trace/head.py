@@ -30,6 +30,7 @@ from headscope.core.trace.replay.rows import read_head_rows, with_rows
 from headscope.core.trace.slice.axes import has_ambiguous_batch
 from headscope.core.trace.slice.head_slice import HeadSlice, locate_head
 from headscope.core.trace.slice.reads import config_fields_read
+from headscope.core.trace.slice.residual import learned_tokens
 from headscope.core.trace.slice.stages import Step, place_of
 from headscope.core.upstream.optional.peft_prompts import PromptCaller
 from headscope.errors import Unsupported
@@ -176,6 +177,8 @@ class _HeadRuns:
             if not has_ambiguous_batch(execution, head):
                 break
         self.taken.add(execution.probe.sizes.length)
+        if not self.looks:  # names are no evidence, so that the first run gives them for all
+            self.tokens = replace(self.tokens, learned=learned_tokens(execution, head))
         self.looks.append(look_at(execution, head, self.tokens))
         return self.looks[-1]
 

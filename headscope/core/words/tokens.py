@@ -127,8 +127,8 @@ def _marked_cells(part: PoolingPart | None, side: str, ahead: int) -> tuple[Cell
     marks = [Mark.READ if at in read else Mark.BESIDE for at in range(len(texts))]
     if is_weighted:  # whether the weights of padding are zero is not known
         marks = [Mark.UNTOLD if text == _PAD else mark for text, mark in zip(texts, marks, strict=True)]
-    if positions is not None and positions.token and positions.is_one:
-        texts[min(read)] = safe(positions.token)
+    if positions is not None and (positions.token or positions.parameter) and positions.is_one:
+        texts[min(read)] = safe(positions.text)
     return tuple(Cell(text, mark) for text, mark in zip(texts, marks, strict=True))
 
 

@@ -65,7 +65,7 @@ class SameValues:
     identical: bool | None
     """Whether its stored values are the same, bit by bit; null where they were not read."""
     reason: str = ""
-    """Why they were not read; otherwise empty."""
+    """Why they were not read, or what differs beside values; otherwise empty."""
     largest_difference: float | None = None
     """The largest difference between the first model and any other; null if there is none."""
     largest_value: float | None = None

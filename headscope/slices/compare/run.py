@@ -98,7 +98,7 @@ def compare(
         reports=reports,
         differences=tuple(_find_differences(reports)),
         stages=align_stages([report.head.stages if report.head else () for report in reports]),
-        values=tuple(_compare_values(checkpoints)) if values else (),
+        values=(tuple(_compare_values(checkpoints)) or _NOTHING_SHARED) if values else (),
         exports=tuple(
             compare_with_export(reports[0], request.reference, contents) for request, contents in exports.items()
         ),
@@ -186,7 +186,11 @@ def _pooling_key(report: Report) -> Hashable:
         return None
     pooling = report.head.pooling
     parts = tuple(
-        (part.kind, replace(part.positions, token=""), tuple((source.text, source.layer) for source in part.sources))
+        (
+            part.kind,
+            replace(part.positions, token="", parameter=""),
+            tuple((source.text, source.layer) for source in part.sources),
+        )
         for part in pooling.parts
     )
     # Without parts, or for a kind that has no name, the rule is all that describes the pooling.
@@ -249,6 +253,7 @@ def _scores_without_classes(report: Report) -> str:
     return WITHOUT_CLASSES.get(report.model.task, "")
 
 
+_NOTHING_SHARED = (SameValues("head", False, "the heads have no parameter of the same name"),)
 _StoredTensor = tuple[StoredFiles, TensorHeader]
 """A stored tensor and the place that holds it."""
 

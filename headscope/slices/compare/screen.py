@@ -84,6 +84,8 @@ def _values_clause(comparison: Comparison) -> str:
     values = comparison.values
     if not values:
         return "; values were not compared (--values)" if all(item.is_compared for item in comparison.reports) else ""
+    if values[0].parameter == "head":
+        return f"; values were not compared: {values[0].reason}"
     same = sum(item.identical is True for item in values)
     other = sum(item.identical is False for item in values)
     unread = len(values) - same - other

@@ -74,10 +74,23 @@ def _topics_of_word(word: str) -> tuple[Topic, ...]:
     try:
         return find_topics((word,))
     except UsageError as err:
-        topic = (_topic_of_class(word) if _CLASS.fullmatch(word) else None) or _topic_of_family(word)
+        topic = _topic_of_command(word) or (_topic_of_class(word) if _CLASS.fullmatch(word) else None)
+        topic = topic or _topic_of_family(word)
         if topic is None:
             raise _with_nearest_class(err, word) from err
         return (topic,)
+
+
+def _topic_of_command(word: str) -> Topic | None:
+    """Makes the topic of one of headscope's commands: its purpose and examples."""
+    from headscope.commands import COMMANDS
+    from headscope.shared.topics import Topic
+
+    entry = COMMANDS.get(word)
+    if entry is None:
+        return None
+    examples = "\n".join((*entry.examples, f"headscope {word} --help"))
+    return Topic("commands", word, (), entry.purpose, f"A command of headscope.\n\n```bash\n{examples}\n```")
 
 
 def _topic_of_class(name: str) -> Topic | None:

@@ -60,7 +60,7 @@ CASES = (
         "classifier(layernorm(mean(h[1:])))", _BEIT | {"image_size": 32},
     ),
     Case(  # 25 tokens and 25 features
-        "ViTForImageClassification", IMAGE, PoolingKind.FIRST_TOKEN, ("0",), "classifier(h[0])",
+        "ViTForImageClassification", IMAGE, PoolingKind.FIRST_TOKEN, ("cls_token",), "classifier(h[cls_token])",
         _BEIT | {"image_size": 80, "hidden_size": 26, "num_attention_heads": 2, "patch_size": 16},
     ),
     Case(  # LevitForImageClassification: sequence_output.mean(1), of one token at this image size

@@ -149,7 +149,7 @@ READINGS = (
         "logits = classifier(norm(gelu(dense(mean(h[non-pad])))))",
         (("classifier_pooling", "mean"),),
     ),
-    Reading("vit", "first_token", (("select", ""), ("linear", "classifier")), "logits = classifier(h[0])"),
+    Reading("vit", "first_token", (("select", ""), ("linear", "classifier")), "logits = classifier(h[cls_token])"),
 )
 
 

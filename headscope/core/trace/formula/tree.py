@@ -231,9 +231,9 @@ def _split_piece(step: Step, output: torch.Tensor, builder: Builder) -> Expressi
     number = next(at for at, item in enumerate(step.last.outputs) if item is output)
     axis = builder.axes.first(entering)
     if output.dim() != entering.dim() and axis is not None and _unbound_axis(step.last, entering) == axis:
-        return _token_piece(inner, entering, output, axis, step)
+        return _token_piece(inner, output, axis, step, builder)
     if axis is not None and output.dim() == entering.dim() and output.shape[axis] != entering.shape[axis]:
-        return _token_piece(inner, entering, output, axis, step)
+        return _token_piece(inner, output, axis, step, builder)
     if step.last.outputs and _is_handed_out(step.last, builder):
         return replace(_applied_node("", (inner,), step, output, builder, rest=f"[part {number}]"), is_score=True)
     return _applied_node("", (inner,), step, output, builder, rest=_spell_piece(step.last, entering, number))
@@ -277,16 +277,16 @@ def _unbound_axis(split: Operation, entering: torch.Tensor) -> int:
     return dim % entering.dim() if isinstance(dim, int) else 0
 
 
-def _token_piece(inner: Expression, entering: torch.Tensor, output: torch.Tensor, axis: int, step: Step) -> Expression:
+def _token_piece(inner: Expression, output: torch.Tensor, axis: int, step: Step, builder: Builder) -> Expression:
     """Makes the node of one of the pieces that a split along the token axis makes."""
-    start = 0
+    start, entering = 0, entering_tensors(step, builder.head)[0]
     for item in step.last.outputs:
         size = item.shape[axis] if item.dim() == entering.dim() else 1
         if item is output:
             break
         start += size
     if size == 1:
-        return Pick(inner, Positions(Where.INDEX, start), axis)
+        return Pick(inner, Positions(Where.INDEX, start, parameter=builder.tokens.parameter_at(start)), axis)
     stop = None if start + size == entering.shape[axis] else start + size
     return Cut(inner, Positions(Where.RANGE, start, stop), axis)
 

@@ -21,6 +21,7 @@ class TokenNames:
     `is_own` says that this is read from the checkpoint's own tokenizer, not from the family's. `rows` are texts of
     tokens whose rows of the language-model head serve as scores, by their ids; `vocabulary` is how many rows the
     checkpoint's head has, where a copy with fewer is traced. `ahead` is how many virtual tokens an adapter puts first.
+    `learned` are the parameters that the model itself puts first, as ViT does.
     """
 
     first: str | None = None
@@ -29,6 +30,11 @@ class TokenNames:
     rows: tuple[tuple[int, str], ...] = ()
     vocabulary: int | None = None
     ahead: int = 0
+    learned: tuple[str, ...] = ()
+
+    def parameter_at(self, index: int) -> str:
+        """Names the parameter that the model puts at an index; empty if it puts none there."""
+        return self.learned[index] if 0 <= index < len(self.learned) else ""
 
 
 def read_pick(
@@ -59,7 +65,7 @@ def inputs_behind(operands: Iterable[tuple[torch.Tensor, int]], execution: Execu
 def explain_pick(picked: Picked, execution: Execution, names: TokenNames) -> Positions:
     """Returns the plainest rule that explains the positions read in every row."""
     if picked.length != execution.probe.length:
-        return _without_texts(picked)
+        return _without_texts(picked, names)
     for explains in _RULES:
         found = explains(picked, execution, names)
         if found is not None:
@@ -67,13 +73,14 @@ def explain_pick(picked: Picked, execution: Execution, names: TokenNames) -> Pos
     return Positions(Where.BY_ROW)
 
 
-def _without_texts(picked: Picked) -> Positions:
+def _without_texts(picked: Picked, names: TokenNames) -> Positions:
     """Returns the index of something else than tokens of a text: a patch, an entity."""
     fixed = set(picked.positions)
     if picked.index is None and len(fixed) != 1:
         return Positions(Where.BY_ROW)
     index = picked.index if picked.index is not None else fixed.pop()
-    return Positions(Where.INDEX, 0 if picked.length == 1 else index)
+    index = 0 if picked.length == 1 else index
+    return Positions(Where.INDEX, index, parameter=names.parameter_at(index))
 
 
 def _first_token(picked: Picked, execution: Execution, names: TokenNames) -> Positions | None:

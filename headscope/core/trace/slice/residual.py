@@ -1,0 +1,86 @@
+"""Vectors that a model itself puts at the first positions of a sequence, before its layers: `cls_token` of ViT."""
+
+import torch
+
+from headscope.core.trace.record.execution import Execution
+from headscope.core.trace.record.indexing import item_on_axis
+from headscope.core.trace.record.recorder import Operation
+from headscope.core.trace.slice.head_slice import HeadSlice
+from headscope.core.trace.slice.stages import single_step
+
+_RANK = 3
+_COPIES = {"expand", "expand_as", "repeat"}
+_KEEPS_POSITIONS = {
+    "add", "mul", "div", "dropout", "layer_norm", "rms_norm", "to", "float", "type_as", "contiguous", "clone",
+}  # fmt: skip
+
+_Position = tuple[torch.Tensor, int, bool]
+"""A tensor [batch, positions, width], an index on its second axis, and whether sequences were joined behind it."""
+
+
+def learned_tokens(execution: Execution, head: HeadSlice) -> tuple[str, ...]:
+    """Names the parameters that the model puts at the first positions of its hidden states, in order.
+
+    Each is found by a walk back along the residual stream, through operations that leave every position in its place,
+    to where the sequence is joined. What attention mixes in is not followed, nor are positions of texts looked at,
+    which a tokenizer fills. Ends at the first index where the walk leads to several parameters or to anything else.
+    """
+    if len(head.hidden) != 1 or head.hidden[0].dim() != _RANK or execution.probe.length in head.hidden[0].shape:
+        return ()
+    found: list[str] = []
+    for index in range(head.hidden[0].shape[1]):
+        sources = _sources_at(index, head.hidden[0], execution)
+        if len(sources) != 1 or "" in sources:
+            break
+        found.append(sources.pop().rpartition(".")[2])
+    return tuple(found)
+
+
+def _sources_at(index: int, hidden: torch.Tensor, execution: Execution) -> set[str]:
+    """Names the parameters, of one vector each, that are joined into the sequence at an index; "" is anything else."""
+    waiting: list[_Position] = [(hidden, index, False)]
+    seen, found = set[tuple[int, int]](), set[str]()
+    while waiting:
+        tensor, at, is_joined = waiting.pop()
+        if (id(tensor), at) in seen:
+            continue
+        seen.add((id(tensor), at))
+        made = execution.graph.producer(tensor)
+        operation = execution.graph.operations[made] if made >= 0 else None
+        before = _places_before(operation, tensor, at, is_joined=is_joined) if operation is not None else []
+        waiting += before
+        if not is_joined or before:
+            continue
+        name = execution.names.parameters.get(id(tensor), "") if operation is None else ""
+        if not name or tensor.numel() == hidden.shape[-1]:  # a larger parameter has a vector for each position
+            found.add(name)
+    return found
+
+
+def _places_before(operation: Operation, made: torch.Tensor, at: int, *, is_joined: bool) -> list[_Position]:
+    """Lists the places whose values an operation keeps at an index of a sequence that it made."""
+    name = single_step(operation).name
+    operands = [tensor for tensor, _ in operation.inputs if tensor.dim() == made.dim() == _RANK]
+    if name == "cat":
+        return _place_in_joined(operands, made, at)
+    if name in {"index", "slice", "select"} and operands:
+        item = item_on_axis(operation, 1)
+        if not isinstance(item, slice) or item.step not in {None, 1}:
+            return []
+        return [(operands[0], at + item.indices(operands[0].shape[1])[0], is_joined)]
+    if name in _COPIES:
+        return [(tensor, min(at, tensor.shape[1] - 1), is_joined) for tensor in operands[:1]]
+    if name in _KEEPS_POSITIONS:
+        return [(tensor, at, is_joined) for tensor in operands if tensor.shape[1:] == made.shape[1:]]
+    return []
+
+
+def _place_in_joined(operands: list[torch.Tensor], made: torch.Tensor, at: int) -> list[_Position]:
+    """Finds the operand of a concatenation that holds an index; none if another axis than that of positions grew."""
+    if sum(tensor.shape[1] for tensor in operands) != made.shape[1]:
+        return []
+    for tensor in operands:
+        if at < tensor.shape[1]:
+            return [(tensor, at, True)]
+        at -= tensor.shape[1]
+    return []
