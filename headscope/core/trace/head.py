@@ -177,7 +177,7 @@ class _HeadRuns:
             if not has_ambiguous_batch(execution, head):
                 break
         self.taken.add(execution.probe.sizes.length)
-        if not self.looks:  # names are no evidence, so that the first run gives them for all
+        if not self.looks:  # a name isn't evidence: the first run gives it to all
             self.tokens = replace(self.tokens, learned=learned_tokens(execution, head))
         self.looks.append(look_at(execution, head, self.tokens))
         return self.looks[-1]
