@@ -132,7 +132,7 @@ class Family:
         free = [item for item in known if item[1] != 0 and not any(is_id(str(side)) for side in item[1:])]
         own = {name: getattr(self.config, name) for name in self.names}
         for name in dict.fromkeys(name for item in free for side in item[1:] if side != 2 for name in side.split("*")):
-            for size in (own[name] + 1, own[name] + 2, 3 * own[name], 6, 12, 20, 24):
+            for size in (own[name] + 1, own[name] + 2, 3 * own[name], 3, 6, 12, 20, 24):
                 broken = [item for item in free if not hold([item], {**own, name: size})]
                 if any(json.dumps(item) not in self._chance for item in broken) and self._runs(name, size):
                     self._chance.update(map(json.dumps, broken))
