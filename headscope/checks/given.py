@@ -20,7 +20,7 @@ def read_selection(
     command: str = "check",
 ) -> Selection:
     """Reads which rules of a command its options select. Raises UsageError for unknown rules."""
-    # Its type is a text in the declaration of the option, so only here is it known.
+    # It is declared with a forward reference, which `use_case` can't evaluate.
     if not is_of_kind(ignore, str | Iterable[str | Ignore]):
         found = f"ignore must be rules, not {type(ignore).__name__} {shortened(repr(ignore))}"
         raise UsageError(found, 'write ignore="HS101" or ignore=["HS101"]')

@@ -81,7 +81,7 @@ def _place(path: str, line: int) -> tuple[str, str, int] | None:
 def code_of(record: Record, found: Remembered) -> dict[str, Any]:
     """The functions that ran outside the base model's forward, and those on the path of the head, with digests.
 
-    Where a parameter is named that the base model puts at a position, its functions are among them.
+    If the report names a parameter that the base model puts at a position, the base model's functions are included.
     """
     own = record.code()
     head = found.report.head

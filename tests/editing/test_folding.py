@@ -414,7 +414,7 @@ def test_a_source_that_its_library_cannot_run_is_named(tmp_path: Path) -> None:
         str(tmp_path / "class"), str(tmp_path / "class"), FoldKind.CLASS, FoldKind.CLASS, (), 1, texts=("w1 " * 90,)
     )
     safetensors.torch.save_file({}, tmp_path / "class" / proof.EXACT)
-    assert "the source doesn't score single texts in its own library" in proof.prove_fold_here(task).reason
+    assert "scoring single texts with the source failed" in proof.prove_fold_here(task).reason
 
 
 def test_an_adapter_is_merged_first(tmp_path: Path) -> None:

@@ -63,16 +63,16 @@ def test_what_may_be_missing_is_listed_where_it_is_looked_for() -> None:
 
     A fixture skips the tests of its folder. Reasons that are put together at run time are not looked at.
     """
-    calls = [
-        (path, call)
+    nodes = [
+        (path, node)
         for path in sorted((ROOT / "tests").rglob("*.py"))
-        for call in ast.walk(ast.parse(path.read_text("utf-8")))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
     ]
     found = [
-        (f"{path.parent if path.name == 'conftest.py' else path}/".removeprefix(f"{ROOT}/"), reason)
-        for path, call in calls
-        if isinstance(call, ast.Call) and ast.unparse(call.func) in {"pytest.skip", "pytest.mark.skipif"}
-        for reason in [*call.args, *(word.value for word in call.keywords if word.arg == "reason")]
+        (f"{path.parent.relative_to(ROOT)}/" if path.name == "conftest.py" else str(path.relative_to(ROOT)), reason)
+        for path, node in nodes
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in {"pytest.skip", "pytest.mark.skipif"}
+        for reason in [*node.args, *(word.value for word in node.keywords if word.arg == "reason")]
         if isinstance(reason, ast.Constant) and re.search("(is|are) not installed$", str(reason.value))
     ]
     assert len(found) > 5

@@ -99,7 +99,7 @@ def _check_contradiction(names: tuple[str, ...], ignores: tuple[Ignore, ...]) ->
 
 def _parse_severity(name: str) -> Severity:
     try:
-        return Severity(name.lower() if isinstance(name, str) else name)
+        return Severity(str(name).lower())
     except ValueError as err:
         raise UsageError(
             f"no such severity: {name}", f"severities: {', '.join(level.value for level in Severity)}"

@@ -29,8 +29,8 @@ from headscope.core.trace.replay.replay import HeadProgram, head_program
 from headscope.core.trace.replay.rows import read_head_rows, with_rows
 from headscope.core.trace.slice.axes import has_ambiguous_batch
 from headscope.core.trace.slice.head_slice import HeadSlice, locate_head
+from headscope.core.trace.slice.learned_tokens import learned_tokens
 from headscope.core.trace.slice.reads import config_fields_read
-from headscope.core.trace.slice.residual import learned_tokens
 from headscope.core.trace.slice.stages import Step, place_of
 from headscope.core.upstream.optional.peft_prompts import PromptCaller
 from headscope.errors import Unsupported

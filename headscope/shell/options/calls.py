@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial, wraps
 from inspect import Parameter, Signature, signature
+from itertools import chain, repeat
 from textwrap import fill
 from types import SimpleNamespace
 from typing import Any, ParamSpec, TypeVar, get_args, get_type_hints
@@ -34,16 +35,17 @@ def use_case(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _R
     whole = full_signature(function)
     known = [item.name for item in whole.parameters.values() if item.kind is not Parameter.VAR_POSITIONAL]
     places = [item.name for item in whole.parameters.values() if item.kind is Parameter.POSITIONAL_OR_KEYWORD]
-    rest = [item.name for item in whole.parameters.values() if item.kind is Parameter.VAR_POSITIONAL]
-    kinds = cache(partial(_kinds_of_arguments, function))
+    rest = next((item.name for item in whole.parameters.values() if item.kind is Parameter.VAR_POSITIONAL), "")
+    kinds_of_arguments = cache(partial(_kinds_of_arguments, function))
 
     @wraps(function)
     def call(*values: _Arguments.args, **options: _Arguments.kwargs) -> _Result:
         check_names(options, known)
+        kinds = kinds_of_arguments()
         # Too many values, or too few, are for Python to refuse.
-        for name, value in (*zip([*places, *rest * len(values)], values, strict=False), *options.items()):
-            if name in kinds():
-                _check_kind(function.__name__, whole.parameters[name], value, kinds()[name])
+        for name, value in chain(zip(chain(places, repeat(rest)), values, strict=False), options.items()):
+            if name in kinds:
+                _check_kind(function.__name__, whole.parameters[name], value, kinds[name])
         with _guard_process():
             return function(*values, **options)
 
@@ -101,6 +103,10 @@ def check_names(given: Iterable[str], known: Sequence[str]) -> None:
             raise UsageError(f"no such option: {name}", did_you_mean(name, known, f"options: {', '.join(known)}"))
 
 
+_READ_BY_USE_CASES = {"options", "return", "reference", "references", "batch", *READ_OPTIONS}
+"""What takes more than its type says: a batch may be a table of any library."""
+
+
 def _kinds_of_arguments(function: Callable[..., Any]) -> dict[str, Any]:
     """Gives the types of the arguments that a use case doesn't read itself, by name."""
     kinds = {name: item.kind for name, item in _shared_options(function).items()}
@@ -108,9 +114,6 @@ def _kinds_of_arguments(function: Callable[..., Any]) -> dict[str, Any]:
         with suppress(NameError):  # a type of torch, which is not imported
             kinds[name] = get_type_hints(SimpleNamespace(__annotations__={name: written}), function.__globals__)[name]
     return {name: kind for name, kind in kinds.items() if name not in _READ_BY_USE_CASES}
-
-
-_READ_BY_USE_CASES = {"options", "return", "reference", "references", "batch", *READ_OPTIONS}
 
 
 def _check_kind(function: str, argument: Parameter, value: Any, kind: Any) -> None:

@@ -65,7 +65,7 @@ class SameValues:
     identical: bool | None
     """Whether its stored values are the same, bit by bit; null where they were not read."""
     reason: str = ""
-    """Why they were not read, or what differs beside values; otherwise empty."""
+    """Why they were not read; otherwise empty."""
     largest_difference: float | None = None
     """The largest difference between the first model and any other; null if there is none."""
     largest_value: float | None = None
@@ -84,7 +84,9 @@ class Comparison:
     """Everything in which the heads differ; empty where they do not."""
     stages: tuple[tuple[Stage | None, ...], ...] = field(default=(), metadata={"json": None})
     values: tuple[SameValues, ...] = ()
-    """Whether the stored values of the heads are the same; empty without `--values`."""
+    """Whether the stored values of the heads are the same; empty without `--values`, or where none can be compared."""
+    values_reason: str = ""
+    """Why no values could be compared although that was requested; otherwise empty."""
     exports: tuple[ExportComparison, ...] = ()
     """GGUF and ONNX files beside the first of the reports; empty where none was given."""
     schema_version: str = SCHEMA_VERSION

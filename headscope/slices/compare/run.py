@@ -92,13 +92,15 @@ def compare(
             exports[request] = found
     _check_sources(len(checkpoints), len(exports), values=values)
     reports = tuple(shown(with_findings(item)) for item in checkpoints)
+    same = tuple(_compare_values(checkpoints)) if values else ()
     return Compared(
         tool_version=tool_version(),
         command="compare",
         reports=reports,
         differences=tuple(_find_differences(reports)),
         stages=align_stages([report.head.stages if report.head else () for report in reports]),
-        values=(tuple(_compare_values(checkpoints)) or _NOTHING_SHARED) if values else (),
+        values=same,
+        values_reason="the heads have no parameter of the same name" if values and not same else "",
         exports=tuple(
             compare_with_export(reports[0], request.reference, contents) for request, contents in exports.items()
         ),
@@ -253,7 +255,6 @@ def _scores_without_classes(report: Report) -> str:
     return WITHOUT_CLASSES.get(report.model.task, "")
 
 
-_NOTHING_SHARED = (SameValues("head", False, "the heads have no parameter of the same name"),)
 _StoredTensor = tuple[StoredFiles, TensorHeader]
 """A stored tensor and the place that holds it."""
 

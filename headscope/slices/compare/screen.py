@@ -82,10 +82,10 @@ def _of_several(comparison: Comparison) -> Iterator[RenderableType]:
 def _values_clause(comparison: Comparison) -> str:
     """Says in one clause if the stored values are identical, or that none were compared."""
     values = comparison.values
+    if comparison.values_reason:
+        return f"; values were not compared: {comparison.values_reason}"
     if not values:
         return "; values were not compared (--values)" if all(item.is_compared for item in comparison.reports) else ""
-    if values[0].parameter == "head":
-        return f"; values were not compared: {values[0].reason}"
     same = sum(item.identical is True for item in values)
     other = sum(item.identical is False for item in values)
     unread = len(values) - same - other

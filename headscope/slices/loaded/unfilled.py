@@ -123,7 +123,9 @@ def not_loaded(
     buffers = {*lost} & {one for one, _ in model.named_buffers(remove_duplicate=False)}
     states = ["random at every load"] if len(buffers) < len(lost) else []
     # The model is built on the meta device: a load loses what the constructor put into a buffer.
-    states += ["buffers hold what `_init_weights` of the class sets, or what was in memory"] if buffers else []
+    states += (
+        ["missing buffers are uninitialized memory unless `_init_weights` of the class sets them"] if buffers else []
+    )
     return HeadNotLoaded(
         f"{says} {few_of(lost)} of {name}: {'; '.join(states)}",
         f"{hint}; if they are meant to be new: headscope.strict(allow={modules[:4]!r}); `headscope explain HS102`",

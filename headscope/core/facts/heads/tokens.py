@@ -36,14 +36,14 @@ class Positions:
     token: str = ""
     """What the tokenizer calls the token at that position; empty where it has no name."""
     parameter: str = ""
-    """The learned vector that the model puts at that position before its layers: `cls_token` of ViT; empty where
-    none was found."""
+    """The full name of the learned vector that the model puts at that position before its layers, such as
+    `vit.embeddings.cls_token`; empty if none was found."""
 
     @property
     def text(self) -> str:
         """A short name: `[CLS]`, `cls_token`, `0`, `1:`, `last non-pad`, `all`."""
         if self.token or self.parameter:
-            return self.token or self.parameter
+            return self.token or self.parameter.rpartition(".")[2]
         if self.where is Where.INDEX:
             return str(self.index)
         if self.where is Where.RANGE:

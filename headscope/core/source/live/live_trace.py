@@ -14,6 +14,7 @@ from headscope.errors import Unsupported, UsageError
 
 if TYPE_CHECKING:
     from torch import nn
+    from transformers import PreTrainedModel
 
     from headscope.core.source.live.scorers import Scorer
     from headscope.core.trace import TokenNames, TracedHead
@@ -29,13 +30,12 @@ def trace_live_model(
     """Traces the head; a model of Transformers runs on the probe that its checkpoint would be traced with.
 
     It runs without its values where only known code runs: eleven large images can take more memory than there is. With
-    `by_shape`, any model runs so that can, and what is then not determined stays open.
+    `by_shape`, a trace without values is kept even if it leaves something undetermined.
     """
     from transformers import PreTrainedModel
 
     from headscope.core.model.quiet import quiet
     from headscope.core.trace import trace_called, trace_head
-    from headscope.core.trace.record.execution import meta_copy, runs_with_values
 
     module = unwrapped.module
     caller = unwrapped.caller
@@ -47,14 +47,31 @@ def trace_live_model(
         assert isinstance(module, PreTrainedModel)
         if caller is not None:
             return trace_called(caller, task, token_names(module), output=output)
-        copied = meta_copy(module) if by_shape or _runs_known_code(module) else None
-        if isinstance(copied, PreTrainedModel):
-            with suppress(Unsupported):
-                traced = trace_head(copied, task, token_names(module), prove=True, output=output)
-                is_open = bool(traced.trace.not_determined)
-                if by_shape or (not is_open and runs_with_values(module, traced.program.execution)):
-                    return traced
+        traced = _trace_by_shape(module, task, output) if by_shape or _runs_known_code(module) else None
+        if traced is not None and (by_shape or _holds_with_values(traced, module)):
+            return traced
         return trace_head(module, task, token_names(module), prove=True, output=output)
+
+
+def _trace_by_shape(module: PreTrainedModel, task: Task, output: str | None) -> TracedHead | None:
+    """Traces a copy of a model without its values; None if that can't be made or run."""
+    from transformers import PreTrainedModel
+
+    from headscope.core.trace import trace_head
+    from headscope.core.trace.record.execution import meta_copy
+
+    copied = meta_copy(module)
+    with suppress(Unsupported):
+        if isinstance(copied, PreTrainedModel):
+            return trace_head(copied, task, token_names(module), prove=True, output=output)
+    return None
+
+
+def _holds_with_values(traced: TracedHead, module: PreTrainedModel) -> bool:
+    """True if a trace without values left nothing open, and the model takes what its copy took."""
+    from headscope.core.trace.record.execution import runs_with_values
+
+    return not traced.trace.not_determined and runs_with_values(module, traced.program.execution)
 
 
 def _runs_known_code(module: nn.Module) -> bool:

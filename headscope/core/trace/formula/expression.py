@@ -276,7 +276,7 @@ def _bare_positions(positions: Positions) -> str:
     """Writes the positions without brackets: `CLS`, `1:`, `last non-pad`."""
     if positions.where is Where.NON_PAD:
         return "non-pad"
-    return positions.text.removeprefix("[").removesuffix("]") if positions.token else positions.text
+    return positions.token.removeprefix("[").removesuffix("]") or positions.text
 
 
 def below_layout(node: Expression) -> Expression:

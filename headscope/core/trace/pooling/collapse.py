@@ -140,17 +140,17 @@ def part_of_pick(positions: Positions, step: Step, reading: Reading) -> Part:  #
     found = f", found from {' and '.join(sources)}" if sources else ""
     is_text = _reads_texts(reading)
     fixed = ", padding or not" if is_text else ""
-    put = f", where the model puts its {positions.parameter}" if positions.parameter else ""
+    placed = f", where the model puts its {positions.text}" if positions.parameter else ""
     match positions.where:
         case Where.INDEX if positions.index == 0:
             whose = "the tokenizer" if reading.names.is_own else "the family's tokenizer"
             called = f", where {whose} puts {positions.token}" if positions.token else ""
-            called = ", a virtual token of the adapter" if reading.names.ahead else called or put
+            called = ", a virtual token of the adapter" if reading.names.ahead else called or placed
             return Part(PoolingKind.FIRST_TOKEN, positions, f"first position (index 0){fixed}{called}", (is_text,))
         case Where.INDEX if positions.index == -1:
             return Part(PoolingKind.LAST_TOKEN, positions, f"last position{fixed}", (is_text,))
         case Where.INDEX:
-            return Part(PoolingKind.TOKEN_AT, positions, f"position {positions.index}{fixed}{put}", (is_text,))
+            return Part(PoolingKind.TOKEN_AT, positions, f"position {positions.index}{fixed}{placed}", (is_text,))
         case Where.LAST_NON_PAD:
             return Part(PoolingKind.LAST_NON_PAD_TOKEN, positions, f"last position that is not padding{found}", sources)
         case Where.AFTER_LAST_NON_PAD:

@@ -125,15 +125,16 @@ def run_unrecorded(model: nn.Module, inputs: Mapping[str, Any]) -> Any:
 def runs_with_values(model: nn.Module, execution: Execution) -> bool:
     """True if a model with real weights takes what its copy without values took in `execution`.
 
-    It gets every text, or one image or sound. Without values, PyTorch doesn't check an index against the rows of the
-    matrix that it picks from.
+    Runs all texts of the probe, or one image or sound. Without values, PyTorch doesn't check an index against the rows
+    of the matrix that it picks from.
     """
     probe = execution.probe
-    empty = {name: item for name, item in probe.inputs.items() if isinstance(item, torch.Tensor) and item.is_meta}
-    if empty or execution.has_lent_token:
+    without_values = {name for name, item in probe.inputs.items() if isinstance(item, torch.Tensor) and item.is_meta}
+    if without_values or execution.has_lent_token:
         probe = probe.one_row(0)
     inputs = {
-        name: torch.zeros_like(item, device=CPU) if name in empty else item for name, item in probe.inputs.items()
+        name: torch.zeros_like(item, device=CPU) if name in without_values else item
+        for name, item in probe.inputs.items()
     }
     try:
         run_unrecorded(model, _move_inputs(inputs, model))

@@ -94,11 +94,11 @@ def _check_pooling(source: LayeredHead, target: LayeredHead, name: str) -> None:
         raise DoesNotFold(
             f"the head reads {words_of_pooling(source)}, and {name} reads {words_of_pooling(target)}", depth=0
         )
-    reads, has = source.hidden, target.hidden
+    read, offered = source.hidden, target.hidden
     # What the trace doesn't name is left to the proof.
-    is_known = all(item.module or item.layer is not None for item in (reads, has))
-    if is_known and reads.layer != has.layer and reads.module != has.module:
-        named = [f"{item.text} of {item.module}" if item.module else item.text for item in (reads, has)]
+    is_known = all(item.module or item.layer is not None for item in (read, offered))
+    if is_known and read.layer != offered.layer and read.module != offered.module:
+        named = [f"{item.text} of {item.module}" if item.module else item.text for item in (read, offered)]
         raise DoesNotFold(f"the head reads {named[0]}, and {name} reads {named[1]}", depth=0)
 
 

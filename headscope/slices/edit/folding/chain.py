@@ -69,7 +69,8 @@ def plan_chain(checkpoint: Checkpoint, source: FoldSource, values: Values, funct
     if not modules or modules[-1].kind != "Dense":
         raise DoesNotFold("the scores are not those of a linear layer")
     if (count := len(modules[-1].values["weight"])) != len(source.labels):
-        raise DoesNotFold(f"there are {count} scores, and {len(source.labels)} names of classes")
+        what = f"there are {count} scores, and {len(source.labels)} names of classes"
+        raise DoesNotFold(what, "name every class once, in the order of the scores: --labels A,B")
     parameters = tuple(
         FoldedParameter(f"{at}_{module.kind}.{key}", (name,), is_copied=source.kind is FoldKind.CLASS)
         for at, (module, names) in enumerate(planned, len(begin)) for key, name in names.items() if name

@@ -78,18 +78,18 @@ def fold_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
     fields = _fields_of_scores(checkpoint, source, settings)
     to_do, lacking = _prompt_to_add(settings, prompts), _missing_packages(target.kind, source.kind)
     if lacking and wish.dry_run:
-        to_do += (f"The proof needs {lacking[0]}, which computes these scores: pip install {lacking[0]}.",)
+        to_do += (f"The proof needs what computes these scores: pip install {' '.join(lacking)}.",)
     fold = _describe_fold(checkpoint, source, target, fields, to_do)
     report = EditReport(
         tool_version(), named, str(output), target.name, source.labels, EditProof(), fold=fold, is_dry_run=wish.dry_run
     )
-    is_whole = target.kind is FoldKind.CHAIN or not wish.changes_more
-    if wish.dry_run and is_whole:
+    is_fold_alone = target.kind is FoldKind.CHAIN or not wish.changes_more  # a chain is written with its names
+    if wish.dry_run and is_fold_alone:
         return report
     if lacking and not wish.dry_run:
         raise Unsupported(
-            f"the fold can't be proven here: {lacking[0]}, which computes these scores, is not installed",
-            f"pip install {lacking[0]}, and run this again; --dry-run shows what would fold",
+            f"the fold can't be proven here: {' and '.join(lacking)}, which computes these scores, is not installed",
+            f"pip install {' '.join(lacking)}, and run this again; --dry-run shows what would fold",
         )
     with staged(output) as place:
         tell("writing the result")
@@ -100,7 +100,7 @@ def fold_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
             checkpoint.release()
             fold = _prove_fold(fold, _proof_task(checkpoint, source, target, wish, place), target.exact)
         check_unchanged(folder, states)
-        if not is_whole:
+        if not is_fold_alone:
             plain = Request(replace(checkpoint.request.location, reference=str(place), subfolder=None))
             origin = EditOrigin(named, sources=(folder,), left_out=left, fold=fold)
             return edit_folder(plain, output, wish, tell, origin)
@@ -121,7 +121,9 @@ def _check_wish(wish: EditWish, output: Path | None) -> None:
         raise UsageError(f"--as {wish.as_class} is not the name of a class", f"did you mean --as {meant[0]}?")
     without_names = replace(wish, changes=replace(wish.changes, labels=None))
     if wish.as_class == AS_CHAIN and without_names.changes_more:
-        raise UsageError("a chain of modules takes no other change", "make the change first, in a copy, and fold that")
+        raise UsageError(
+            "--as chain takes no other change than --labels", "make the change first, in a copy, and fold that"
+        )
     if output is None and not wish.dry_run:
         raise UsageError("the result needs a place", "give -o DIR")
 
@@ -134,8 +136,12 @@ def _plan_fold(checkpoint: Checkpoint, wish: EditWish, tell: Progress) -> tuple[
     """Plans a fold, with all that can be known of it without a run. Raises DoesNotFold with what doesn't fold."""
     try:
         source = read_source(checkpoint, wish.scores)
-        if wish.as_class == AS_CHAIN and wish.changes.labels is not None:
-            source = replace(source, labels=tuple(wish.changes.labels))
+        names = wish.changes.labels
+        if wish.as_class == AS_CHAIN and names is not None:
+            if len(names) != len(source.labels):
+                what = f"--labels names {len(names)} classes, and the head has {len(source.labels)}"
+                raise UsageError(what, "name every class once, in the order of the scores")
+            source = replace(source, labels=tuple(names))
         tell("loading the weights")
         target = _find_target(checkpoint, source, wish)
         open_tokenizer(checkpoint.location)  # the proof scores texts

@@ -99,7 +99,7 @@ def prove_fold_here(task: FoldTask) -> FoldProof:
         eps = _check_stored_values(task, read_values(*own), read_values(*_choose_in(task.result)), exact)
         before = _scorer_of_source(task, *own)
         after = _scorer_of_chain(task, task.result) if task.after is FoldKind.CHAIN else _scorer_of_class(task.result)
-        after.is_result = True
+        after.side = _RESULT
         texts, notes = _texts_to_score(task, before, after)
         found = _compare_scores(texts, before, after, exact, eps=eps)
         padding = () if found.reason else _compare_padding_in_texts(before, after, found.tolerance)
@@ -234,7 +234,7 @@ def _largest_of(difference: torch.Tensor) -> float:
 class _Scorer:
     """A loaded model: `run` scores a batch of texts or of pairs, with `encode` for their tensors.
 
-    `is_result` says which side it is, `asks` is true for a library that puts texts into its own prompt, and
+    `side` is what sentences call it, `asks` is true for a library that puts texts into its own prompt, and
     `is_difference` if the second score minus the first one is the result. `largest` is the largest number that made a
     score.
     """
@@ -243,7 +243,7 @@ class _Scorer:
     tokenizer: Any
     encode: Callable[[Sequence[TextInput]], _Encoded]
     run: Callable[[_Scorer, Sequence[TextInput]], torch.Tensor]
-    is_result: bool = False
+    side: str = "the source"
     asks: bool = False
     is_difference: bool = False
     largest: float = 1.0
@@ -263,19 +263,15 @@ class _Scorer:
                     rows += (self.run(self, some[at : at + size]) for at in range(0, len(some), size))
                 except Exception as err:  # whatever a library raises for texts that it doesn't take
                     kind, cause = "pairs of texts" if count > 1 else "single texts", first_line(err)
-                    side, step = _SIDES[self.is_result]
-                    what = f"{side} doesn't score {kind} in its own library ({type(err).__name__}: {cause})"
-                    raise Unsupported(f"{what}, and the proof compares scores: {step}", "") from err
+                    what = f"scoring {kind} with {self.side} failed ({type(err).__name__}: {cause})"
+                    step = "fold it into another class" if self.side == _RESULT else "make its own library score one"
+                    raise Unsupported(f"{what}, so nothing can be proven", step) from err
             found = torch.cat(rows).float().cpu()
         self.largest = max(self.largest, float(found.abs().max()))
         return found[:, 1:] - found[:, :1] if self.is_difference else found
 
 
-_SIDES = {
-    False: ("the source", "make it score one there first"),
-    True: ("the result", "fold it into another class, or use the source"),
-}  # fmt: skip
-"""How a sentence calls a side, and what to do if it doesn't score, by `_Scorer.is_result`."""
+_RESULT = "the result"
 
 
 def _encoder_of(tokenizer: Any) -> Callable[[Sequence[TextInput]], _Encoded]:

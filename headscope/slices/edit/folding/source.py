@@ -169,7 +169,7 @@ def _read_head(checkpoint: Checkpoint, cls: Any, config: Any) -> LayeredHead:
 
 
 def _first_dense(chain: SentencePipeline | None) -> SentenceModule | None:
-    """Gives the module that takes the pooled vector, if that is as wide as the hidden states."""
+    """Gives the first Dense module after one pooling; None after several, whose vectors are concatenated."""
     parts = chain.chain[1:] if chain is not None and len(chain.pooling) == 1 else ()
     return next((part for part in parts if part.name == "Dense"), None)
 

@@ -50,14 +50,17 @@ class FoldTarget:
 
 
 def class_to_fold_into(name: str, choice: Choice) -> Any:
-    """Finds the class of Transformers that is meant. Raises UsageError for one of another family or task."""
+    """Finds the class of Transformers that is meant.
+
+    Raises UsageError for one of another family or task, DoesNotFold if the family has no class for sequences.
+    """
     family = str(choice.config.model_type)
     own = class_for(family, Task.SEQUENCE_CLASSIFICATION)
     if own is None:
         raise DoesNotFold(f"{family} has no class for sequence classification in Transformers")
     if name in (OWN_CLASS, own.name):
         return class_by_name(own.name)
-    cls: Any = class_by_name(name)  # an unknown name gets the nearest one
+    cls: Any = class_by_name(name)  # raises for an unknown name, and names the nearest
     config_class, hint = getattr(cls, "config_class", None), f"its class is {own.name}: --as {OWN_CLASS}"
     if config_class is None or not isinstance(choice.config, config_class):
         raise UsageError(f"{name} is not a class of the checkpoint's family, {family}", hint)

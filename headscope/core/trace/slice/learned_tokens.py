@@ -9,6 +9,7 @@ from headscope.core.trace.slice.head_slice import HeadSlice
 from headscope.core.trace.slice.stages import single_step
 
 _RANK = 3
+"""The axes [batch, positions, width] of a sequence."""
 _COPIES = {"expand", "expand_as", "repeat"}
 _KEEPS_POSITIONS = {
     "add", "mul", "div", "dropout", "layer_norm", "rms_norm", "to", "float", "type_as", "contiguous", "clone",
@@ -32,7 +33,7 @@ def learned_tokens(execution: Execution, head: HeadSlice) -> tuple[str, ...]:
         sources = _sources_at(index, head.hidden[0], execution)
         if len(sources) != 1 or "" in sources:
             break
-        found.append(sources.pop().rpartition(".")[2])
+        found.append(sources.pop())
     return tuple(found)
 
 
@@ -63,13 +64,13 @@ def _places_before(operation: Operation, made: torch.Tensor, at: int, *, is_join
     operands = [tensor for tensor, _ in operation.inputs if tensor.dim() == made.dim() == _RANK]
     if name == "cat":
         return _place_in_joined(operands, made, at)
-    if name in {"index", "slice", "select"} and operands:
+    if name in {"index", "slice"} and operands:
         item = item_on_axis(operation, 1)
         if not isinstance(item, slice) or item.step not in {None, 1}:
             return []
         return [(operands[0], at + item.indices(operands[0].shape[1])[0], is_joined)]
     if name in _COPIES:
-        return [(tensor, min(at, tensor.shape[1] - 1), is_joined) for tensor in operands[:1]]
+        return [(tensor, at % tensor.shape[1], is_joined) for tensor in operands[:1]]
     if name in _KEEPS_POSITIONS:
         return [(tensor, at, is_joined) for tensor in operands if tensor.shape[1:] == made.shape[1:]]
     return []

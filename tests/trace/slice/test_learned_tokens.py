@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from headscope.core.trace.batch.probe_batch import build_probe
-from headscope.core.trace.slice.residual import learned_tokens
+from headscope.core.trace.slice.learned_tokens import learned_tokens
 from headscope.facts import Task
 from scripts.pages.write_atlas import read_atlas
 from tests.trace.heads import run
@@ -32,7 +32,6 @@ def test_a_change_of_the_parameter_reaches_that_position_first(
     class_name: str, model_type: str, task: Task, index: int, parameter: str
 ) -> None:
     model = small_model(class_name, model_type)
-    (name,) = (name for name, _ in model.named_parameters() if name.rpartition(".")[2] == parameter)
     inputs = build_probe(model, task, with_labels=False).inputs
     given: list[Tensor] = []
 
@@ -44,7 +43,7 @@ def test_a_change_of_the_parameter_reaches_that_position_first(
     with torch.no_grad():
         model(**inputs)
         before, given[:] = list(given), []
-        model.get_parameter(name).add_(1)
+        model.get_parameter(parameter).add_(1)
         model(**inputs)
     changes = ((one - other).abs().amax(dim=(0, 2)).nonzero() for one, other in zip(before, given, strict=True))
     assert next(change for change in changes if len(change)).flatten().tolist() == [index]
@@ -78,6 +77,10 @@ def one(model: Embedded, h: Tensor) -> Tensor:
         # Dinov2's positions, if they are interpolated for an image of another size.
         (lambda s, h: torch.cat([one(s, h), h], 1) + torch.cat([s.places[:, :1], s.places[:, 1:] * 2], 1), ("one",)),
         (lambda s, h: torch.cat([one(s, h), s.two.repeat(len(h), 1, 1), h], dim=1), ("one", "two")),
+        (
+            lambda s, h: torch.cat([torch.cat([s.one, s.two], 1).repeat(len(h), 2, 1), h], 1),
+            ("one", "two", "one", "two"),
+        ),
         (lambda s, h: torch.cat([torch.cat([one(s, h), h], 1)[:, :1], h[:, 2:]], 1), ("one",)),
         (lambda s, h: torch.cat([h, one(s, h)], 1), ()),  # at the end
         (lambda s, h: torch.cat([h, one(s, h)], 1).flip(1), ()),  # positions are moved, which isn't followed
