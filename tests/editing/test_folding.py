@@ -407,6 +407,12 @@ def test_modules_of_another_width_are_named(tmp_path: Path) -> None:
     assert "2_Dense takes 24 features, and the base model gives 16" in found.proof.reason
 
 
+def test_as_many_names_as_scores_are_needed_for_a_chain(tmp_path: Path) -> None:
+    save_encoder("Bert", "ForSequenceClassification", tmp_path / "class", num_labels=3)
+    with pytest.raises(UsageError, match="--labels names 2 classes, and the head has 3"):
+        headscope.edit(tmp_path / "class", as_class="chain", labels="a,b", dry_run=True)
+
+
 def test_a_source_that_its_library_cannot_run_is_named(tmp_path: Path) -> None:
     save_encoder("Bert", "ForSequenceClassification", tmp_path / "class", num_labels=1)
     edit_json(tmp_path / "class" / "tokenizer_config.json", {"model_max_length": 90})
