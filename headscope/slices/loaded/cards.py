@@ -13,7 +13,7 @@ from headscope.core.facts.environment import tool_version
 from headscope.core.outputs import check_output, write_over
 from headscope.core.source.request import Progress, is_in_memory
 from headscope.core.upstream.python import write_hint
-from headscope.errors import HeadscopeError, UsageError
+from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.shared.serving.answers import Answers
 from headscope.shared.serving.asking.address import ServerAddress, one_line
 from headscope.shared.serving.asking.ask import ask
@@ -192,13 +192,14 @@ def _compare_server(
 ) -> tuple[ServedScores, Answers]:
     """Compares the scores of a server for the inputs that it takes: texts, pairs, those beyond the tokenizer's limit.
 
-    Raises a HeadscopeError if it takes none.
+    What it refuses is a note; if it fails at some, the others alone are no pass. Raises a HeadscopeError if it scores
+    none.
     """
     texts, width = texts_of(card), len(card.labels)
     kinds: dict[tuple[int, bool], list[int]] = {}
     for at, text in enumerate(texts):
         kinds.setdefault((len(text), card.inputs[at].is_truncated), []).append(at)
-    answered, notes = dict[int, Answers](), list[str]()
+    answered, notes, broken = dict[int, Answers](), list[str](), list[str]()
     failure: HeadscopeError | None = None
     for (count, is_truncated), rows in kinds.items():
         what = f"{counted(len(rows), 'pair' if count == 2 else 'text')}{' beyond the limit' if is_truncated else ''}"
@@ -210,6 +211,7 @@ def _compare_server(
         except HeadscopeError as err:
             failure = err
             notes.append(f"{what}: {err.message}")
+            broken += () if isinstance(err, Unsupported) else notes[-1:]
             continue
         if count == 2 and width > 1 and all(len(item.scores) == 1 and not item.is_partial for item in found.items):
             notes.append(f"{what}: the server gives one score for each, and the checkpoint {width}")
@@ -227,4 +229,7 @@ def _compare_server(
         parts = [ask(replace(server, batch_size=1), protocol, [texts[rows[at]]], raw=is_raw) for at in places]
         return replace(parts[0], items=tuple(part.items[0] for part in parts))
 
-    return compare_scores(reference_of(card, rows), answers, ask_again), answers
+    served = compare_scores(reference_of(card, rows), answers, ask_again)
+    if served.same and broken:
+        served = replace(served, same=None, reason=f"the other scores are the same, and these failed: {broken[0]}")
+    return served, answers

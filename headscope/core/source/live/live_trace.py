@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.core.facts import HeadTrace, PaddingEffect, Pooling, PoolingKind, Task
@@ -20,8 +23,12 @@ if TYPE_CHECKING:
     from headscope.core.trace import TokenNames, TracedHead
 
 
-_KNOWN_CODE = ("transformers.", "torch.nn.", "peft.")
-"""Packages whose code computes the same on shapes as on values, unless the trace notes a guess."""
+_LIBRARIES = tuple(
+    f"{Path(spec.origin).parent}{os.sep}"
+    for spec in map(find_spec, ("torch", "transformers", "peft"))
+    if spec is not None and spec.origin is not None
+)
+"""The folders of the code that is known."""
 
 
 def trace_live_model(
@@ -75,16 +82,25 @@ def _holds_with_values(traced: TracedHead, module: PreTrainedModel) -> bool:
 
 
 def _runs_known_code(module: nn.Module) -> bool:
-    """True if the modules, their forwards and their hooks are those of known packages, and the weights plain."""
-    from torch.nn import Parameter
+    """True if the forwards and hooks that run are written in PyTorch, Transformers or PEFT, and the weights are plain.
 
+    Such code computes the same on shapes as on values, unless the trace notes a guess. Looked at is the file of the
+    code, which a wrapped function doesn't borrow. A function of PyTorch that somebody replaced isn't noticed.
+    """
+    from torch.nn import Module, Parameter
+    from torch.nn.modules import module as nn_module
+
+    if nn_module._global_forward_hooks or nn_module._global_forward_pre_hooks:
+        return False
     code: list[Any] = []
     for part in module.modules():
-        if "forward" in vars(part):  # somebody put another one into this model
+        if "forward" in vars(part) or type(part).__call__ is not Module.__call__:  # somebody put another one there
             return False
-        code += [type(part), type(part).forward, *part._forward_hooks.values(), *part._forward_pre_hooks.values()]
-    is_known = all(str(getattr(item, "__module__", "")).startswith(_KNOWN_CODE) for item in code)
-    return is_known and all(type(item) is Parameter for item in module.parameters())
+        code += [type(part).forward, *part._forward_hooks.values(), *part._forward_pre_hooks.values()]
+    files = [getattr(getattr(item, "__code__", None), "co_filename", "") for item in code]
+    return all(item.startswith(_LIBRARIES) for item in files) and all(
+        type(item) is Parameter for item in module.parameters()
+    )
 
 
 def _trace_scorer(scorer: Scorer, task: Task, output: str | None) -> TracedHead:

@@ -18,6 +18,7 @@ from headscope.core.trace.pooling.pooling import PoolingRead, read_pooling
 from headscope.core.trace.pooling.taken_back import with_changes_taken_back
 from headscope.core.trace.proof.gradients import verify_pooling, with_weighed_positions
 from headscope.core.trace.record.execution import Execution
+from headscope.core.trace.record.recorder import Guess
 from headscope.core.trace.replay.changed_inputs import ChangedInputs
 from headscope.core.trace.replay.picks import TokenNames
 from headscope.core.trace.replay.replay import unfaithful_reasons
@@ -180,18 +181,23 @@ def withdrawn(pooling: Pooling) -> Pooling:
 
 
 def _gaps_of_branches(looks: list[Look]) -> Iterator[Gap]:
-    """Reports guesses outside the base model, which leave the head path open."""
+    """Reports guesses outside the base model, and in it behind the hidden states: they leave the head path open."""
     lines = {
         place_of(guess): None
         for item in looks
         for guess in item.execution.graph.guesses
         if (guess.is_branch or item is looks[0])  # what the first run wrote was real, if it had real weights
-        # A guess inside the base model comes before the hidden states.
-        if item.head.base is None or item.head.base not in guess.modules
+        if item.head.base is None or item.head.base not in guess.modules or _is_behind_hidden(guess, item)
     }
     for line in lines:
         reason = f"the forward branches on a floating-point value at {line}, so other values may take another path"
         yield Gap(GapTopic.HEAD_PATH, reason)
+
+
+def _is_behind_hidden(guess: Guess, look: Look) -> bool:
+    """True if all hidden states of the head were there: BERT's pooler is in the base model, and part of the head."""
+    producers = [look.execution.graph.producer(tensor) for tensor in look.head.hidden]
+    return bool(producers) and guess.before > max(producers)
 
 
 def _gaps_of_runs(looks: list[Look]) -> Iterator[Gap]:

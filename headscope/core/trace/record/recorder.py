@@ -91,13 +91,15 @@ def run_again(operation: Operation, known: Callable[[Any], Any]) -> tuple[torch.
 class Guess:
     """Place where the forward decides on a value that a shape-only run does not have.
 
-    `is_branch` is False where the value was only written into a real tensor.
+    `is_branch` is False where the value was only written into a real tensor; `before` is the index of the operation
+    that came next.
     """
 
     modules: tuple[nn.Module, ...]
     file: str
     line: int
     is_branch: bool = True
+    before: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -260,7 +262,8 @@ class Recorder(TorchFunctionMode):
 
     def note_guess(self, is_branch: bool) -> None:
         """Records where the forward branches on a value that does not exist here, or writes it into a real tensor."""
-        self.graph.guesses.append(Guess(tuple(self._modules), *_user_line(sys._getframe(1)), is_branch))
+        place = _user_line(sys._getframe(1))
+        self.graph.guesses.append(Guess(tuple(self._modules), *place, is_branch, len(self.graph.operations)))
 
     def enter_module(self, module: nn.Module, args: Any) -> None:
         """Hook: `module`'s forward begins. Another thread may run the same module: that is not recorded."""

@@ -102,16 +102,14 @@ class Batches:
 
 
 def _check_refusal(reply: ServerReply, batch: Sequence[TextOrPair]) -> None:
-    """Raises NetworkError for a refusal that other texts, or fewer at a time, may avoid."""
+    """Raises NetworkError for a refusal that fewer texts at a time may avoid, Unsupported for one of a single text."""
+    told = f"{reply.where} answered {reply.status}{f': {reply.says}' if reply.says else ''}"
     if len(batch) > 1 and reply.status >= _FAILED:
-        hint = "check the server's log; --batch-size 1 sends each text alone"
-    elif len(batch) == 1 and reply.status in (_BAD_REQUEST, _TOO_LARGE, _UNPROCESSABLE):
+        raise NetworkError(told, "check the server's log; --batch-size 1 sends each text alone")
+    if len(batch) == 1 and reply.status in (_BAD_REQUEST, _TOO_LARGE, _UNPROCESSABLE):
         size = sum(map(len, batch[0]))
         hint = f"if its limit is shorter than this text of {size} characters, pass shorter ones with --text or --data"
-    else:
-        return
-    told = f": {reply.says}" if reply.says else ""
-    raise NetworkError(f"{reply.where} answered {reply.status}{told}", hint)
+        raise Unsupported(told, hint)
 
 
 def _align_answers(items: Sequence[Answer], known: tuple[str, ...]) -> tuple[Answer, ...]:
