@@ -79,8 +79,8 @@ export function compare(card: Card, file: Given | Rows, precision = "float32"): 
   need((answer.scores == null) !== (answer.logits == null), "either scores or logits were expected");
   need(same(answer.labels ?? card.labels, card.labels), "other labels than the card's, or in another order");
   const rows = numbers(card, kind, answer[kind]), all = numbers(card, `the card's ${kind}`, card[kind]);
-  const limitIn = (name: string): number => card.tolerances.find((item) => item.precision === name)?.[kind] ?? NaN;
-  const limit = limitIn(precision), name = kind === "logits" ? "none" : card.activation;
+  const limitOf = (name: string): number => card.tolerances.find((item) => item.precision === name)?.[kind] ?? NaN;
+  const limit = limitOf(precision), name = kind === "logits" ? "none" : card.activation;
   need(limit >= 0, `${kind} were not measured in ${precision}`);
   const tokens = card.inputs.map((item) => item.input_ids.filter((_, at) => item.attention_mask[at]));
   const ids = answer.input_ids ?? tokens, every = rows.map((_, at) => at), isSame = difference(rows, all) <= limit;
@@ -102,7 +102,7 @@ export function compare(card: Card, file: Given | Rows, precision = "float32"): 
       return ["NOT DETERMINED", `${tokenizer}the expected ${kind} hardly differ, so equal ones show nothing`];
     const runs = card.runs.filter((run) => run.name === precision).map((run) => only(run.logits).map(apply));
     const isFar = (run: Row[], by: boolean) => CLOSER * squaredError(given, run, by) > squaredError(given, expected, by);
-    if (!(off <= limitIn("float32")) && runs.some((run) => isFar(run, false) || isFar(run, true)))
+    if (!(off <= limitOf("float32")) && runs.some((run) => isFar(run, false) || isFar(run, true)))
       return ["NOT DETERMINED", `${tokenizer}off by ${short}: rounding of ${precision}, or slightly other weights`];
     return [isSame ? "PASS" : "FAIL", `${tokenizer}the same ${kind} within ${precision} (off by ${short})`];
   }
