@@ -12,8 +12,8 @@ from serving.test_explaining import KNOWN, Model
 from headscope.core.facts.heads.head import AS_IT_IS
 from headscope.shared.serving.answers import Answer, Answers
 from headscope.shared.serving.comparing import ReferenceScores, VariantScores, compare_scores
-from headscope.shared.serving.explaining import FORWARDS, Scores
-from headscope.shared.serving.measures.class_changes import interval_of
+from headscope.shared.serving.explaining import FORWARD_BY_NAME, Scores
+from headscope.shared.serving.measures.class_changes import wilson_interval
 from headscope.shared.serving.measures.class_names import match_names
 from headscope.shared.serving.served_facts import ServedScores
 
@@ -170,7 +170,7 @@ def test_a_server_that_answers_otherwise_when_asked_again_has_no_other_explanati
 
 @pytest.mark.parametrize("name", ["softmax", "sigmoid"])
 def test_a_function_that_is_applied_twice_is_named(name: str) -> None:
-    function = FORWARDS[name]
+    function = FORWARD_BY_NAME[name]
     found = compared(answered(function(function(OWN))), activation=name)
     assert found.explanation is not None and found.explanation.activation == f"{name} of {name}"
 
@@ -286,7 +286,7 @@ def test_equal_scores_that_are_the_same_for_all_texts_show_nothing() -> None:
 @pytest.mark.parametrize(("count", "whole"), [(0, 1), (1, 1), (0, 40), (3, 40), (20, 40), (40, 40), (7, 1000)])
 def test_the_interval_is_wilsons(count: int, whole: int) -> None:
     expected = binomtest(count, whole).proportion_ci(method="wilson")
-    found = interval_of(count, whole)
+    found = wilson_interval(count, whole)
     assert (found.share, found.low, found.high) == pytest.approx((count / whole, expected.low, expected.high), abs=1e-6)
 
 
@@ -303,7 +303,7 @@ def _rounded(logits: Scores, precision: float, seed: int) -> Scores:
 
 def test_no_explanation_in_half_precision_is_wrong() -> None:
     """Engines that round; half compute what no variant does, and differ by more than their rounding."""
-    functions, named, right = FORWARDS, 0, 0
+    functions, named, right = FORWARD_BY_NAME, 0, 0
     roundings = {"float16": 5e-4, "bfloat16": 4e-3}
     for number in range(600):
         random = np.random.default_rng(number)
@@ -339,7 +339,7 @@ def _scored(logits: Scores, given: Scores, function: str = "softmax", **more: An
 @pytest.mark.parametrize("classes", [1, 2])
 def test_scores_at_the_ends_of_a_function_do_not_show_that_logits_are_equal(classes: int) -> None:
     function = "softmax" if classes > 1 else "sigmoid"
-    forward = FORWARDS[function]
+    forward = FORWARD_BY_NAME[function]
     logits = np.where(OWN[:, :classes] > 0, 30.0, -30.0)
     logits[0] = 0.4
     found = _scored(logits, forward(2 * logits - logits[0] * (np.arange(40) == 0)[:, None]), function)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from headscope.shared.serving.explaining import FORWARDS, ExplainedScores, Scores, explain_scores
+from headscope.shared.serving.explaining import FORWARD_BY_NAME, ExplainedScores, Scores, explain_scores
 
 _HIDDEN, _LENGTH = 16, 9
 _ENGINES = 1000
@@ -48,7 +48,7 @@ def _is_right(found: ExplainedScores, variant: str, function: str, expected: Sco
     item = found.explanation
     assert item is not None
     logits = item.scale * model.logits(item.variant)[:, list(item.order)] + item.offset
-    is_same = np.abs(FORWARDS[item.function](logits) - expected).max() < 2e-4 * max(1.0, np.abs(expected).max())
+    is_same = np.abs(FORWARD_BY_NAME[item.function](logits) - expected).max() < 2e-4 * max(1.0, np.abs(expected).max())
     return item.variant == variant and item.function == function and bool(is_same)
 
 
@@ -59,7 +59,7 @@ def _engine(random: Random, model: Model, variant: str, function: str) -> Scores
         logits = logits[:, random.permutation(logits.shape[1])]
     if random.random() < 0.3:
         logits = logits * random.uniform(0.3, 3) + random.normal() * (function != "softmax")
-    scores = FORWARDS[function](logits)
+    scores = FORWARD_BY_NAME[function](logits)
     return np.asarray(scores * (1 + random.normal(size=scores.shape) * 1e-6))
 
 
@@ -82,7 +82,7 @@ def _unexplained(random: Random, model: Model, function: str) -> Scores:
             logits, random.permuted(np.tile(np.arange(classes), (len(logits), 1)), axis=1), 1
         ),
     }
-    return FORWARDS[function](changes[int(kind)]())
+    return FORWARD_BY_NAME[function](changes[int(kind)]())
 
 
 def test_no_explanation_of_a_thousand_engines_is_wrong() -> None:
@@ -92,7 +92,7 @@ def test_no_explanation_of_a_thousand_engines_is_wrong() -> None:
         # With one class, another bias or a factor for each class is an affine function, which is an explanation.
         classes, texts = int(random.integers(1 + number % 2, 7)), int(random.integers(8, 40))
         model = Model(random, texts, classes)
-        function = str(random.choice([name for name in FORWARDS if classes > 1 or name != "softmax"]))
+        function = str(random.choice([name for name in FORWARD_BY_NAME if classes > 1 or name != "softmax"]))
         variants = {name: model.logits(name) for name in KNOWN}
         if number % 2:
             found = explain_scores(variants, _unexplained(random, model, function))

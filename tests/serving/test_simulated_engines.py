@@ -12,7 +12,7 @@ import numpy as np
 from headscope.core.facts.heads.head import AS_IT_IS
 from headscope.shared.serving.answers import Answer, Answers
 from headscope.shared.serving.comparing import ReferenceScores, VariantScores, compare_scores
-from headscope.shared.serving.explaining import FORWARDS, Scores
+from headscope.shared.serving.explaining import FORWARD_BY_NAME, Scores
 from headscope.shared.serving.served_facts import ServedScores
 
 ENGINES = 900
@@ -101,14 +101,14 @@ class Lie:
 
 def _known_lie(kind: int, model: Simulated, function: str, random: Random) -> Lie:
     """A lie that has an explanation."""
-    score, name = FORWARDS[function], str(random.choice([one for one in HEADS if one != AS_IT_IS]))
+    score, name = FORWARD_BY_NAME[function], str(random.choice([one for one in HEADS if one != AS_IT_IS]))
     other = str(random.choice([one for one in ("none", "softmax", "sigmoid") if one != function]))
     limit, order = int(random.integers(6, 20)), random.permutation(len(model.bias))
     kinds: tuple[Callable[[], Lie], ...] = (
         lambda: Lie(score(model.logits()), is_right=True),
         lambda: Lie(score(model.logits(HEADS[name])), (name, function)),
-        lambda: Lie(FORWARDS[other](model.logits()), (AS_IT_IS, other)),
-        lambda: Lie(FORWARDS[other](model.logits(HEADS[name])), (name, other)),
+        lambda: Lie(FORWARD_BY_NAME[other](model.logits()), (AS_IT_IS, other)),
+        lambda: Lie(FORWARD_BY_NAME[other](model.logits(HEADS[name])), (name, other)),
         lambda: Lie(score(score(model.logits())), (AS_IT_IS, f"{function} of {function}")),
         lambda: Lie(score(model.logits(limit=limit)), (f"texts cut to {limit} tokens", function)),
         lambda: Lie(score(model.logits()[:, order]), (AS_IT_IS, function), is_reordered=True),
@@ -119,7 +119,7 @@ def _known_lie(kind: int, model: Simulated, function: str, random: Random) -> Li
 
 def _unknown_lie(kind: int, model: Simulated, function: str, random: Random) -> Lie:
     """A lie that has none, large or as small as rounding."""
-    score, logits = FORWARDS[function], model.logits()
+    score, logits = FORWARD_BY_NAME[function], model.logits()
     right, classes, small = score(logits), len(model.bias), float(10 ** random.uniform(-3.3, -1))
     name = str(random.choice(list(UNKNOWN_HEADS)))
     drawn = random.normal(size=logits.shape)
@@ -166,7 +166,7 @@ def test_no_explanation_of_simulated_engines_is_wrong_and_no_lie_is_green() -> N
         is_known = number % 2 == 0
         kind = number // 4
         lie = (_known_lie if is_known else _unknown_lie)(kind, model, function, random)
-        is_equal = float(np.abs(lie.scores - FORWARDS[function](model.logits())).max()) < 1e-4
+        is_equal = float(np.abs(lie.scores - FORWARD_BY_NAME[function](model.logits())).max()) < 1e-4
         found = _verdict(lie, model, function, random)
         explained = found.explanation
         if explained is not None:

@@ -17,7 +17,9 @@ from transformers import (
 )
 
 from headscope.core.facts.heads.head import AS_IT_IS
+from headscope.core.trace import variants
 from headscope.core.trace.variants import head_variants
+from headscope.shared.serving import reference_scores
 from headscope.shared.serving.explaining import explain_scores
 
 _TEXTS, _LENGTH, _FEWEST = 10, 12, 3
@@ -140,3 +142,15 @@ def test_a_batch_of_as_many_texts_as_tokens_has_variants_too(make: Callable[[], 
     with torch.no_grad():
         own = model(**square).logits
     torch.testing.assert_close(head_variants(model, square)[AS_IT_IS].logits, own, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("is_close", "make"), [(variants._is_close, torch.tensor), (reference_scores._is_close, np.array)]
+)
+def test_logits_that_are_minus_infinity_are_close_to_each_other(
+    is_close: Callable[..., bool], make: Callable[[Any], Any]
+) -> None:
+    rows = [[1.0, -np.inf], [2.0, -np.inf]]
+    assert is_close(make(rows), make([[1.0, -np.inf], [2.0 + 1e-9, -np.inf]]), 1e-6)
+    assert not is_close(make(rows), make([[1.0, -np.inf], [2.1, -np.inf]]), 1e-6)
+    assert not is_close(make(rows), make([[1.0, -np.inf], [2.0, 0.0]]), 1e-6)

@@ -106,8 +106,8 @@ def head_variants(
 
 
 def _is_close(one: torch.Tensor, other: torch.Tensor, tolerance: float) -> bool:
-    # Row by row: most differ in the first text, and thousands of classes of all texts take long.
-    return all(bool((row - beside).abs().max() <= tolerance) for row, beside in zip(one, other, strict=True))
+    # Row by row, so that it stops at the first text that differs.
+    return all(torch.allclose(row, beside, rtol=0, atol=tolerance) for row, beside in zip(one, other, strict=True))
 
 
 def _variants_of_batch(

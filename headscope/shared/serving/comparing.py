@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,16 +14,16 @@ from headscope.core.facts.heads.tasks import Activation
 from headscope.errors import HeadscopeError
 from headscope.shared.serving.answers import Answers
 from headscope.shared.serving.explaining import (
-    FORWARDS,
+    FORWARD_BY_NAME,
     SINGLE_PRECISION,
     ExplainedScores,
     Scores,
     explain_scores,
-    functions_on,
     order_by_distance,
+    possible_functions,
 )
 from headscope.shared.serving.measures.aligning import align_scores
-from headscope.shared.serving.measures.class_changes import class_changes, interval_of
+from headscope.shared.serving.measures.class_changes import measure_class_changes, wilson_interval
 from headscope.shared.serving.served_facts import ClassChanges, ServedExplanation, ServedScores
 
 _SPREAD = 10
@@ -152,7 +153,7 @@ class _Comparison:
         return AllowedRounding(name, factor * float(np.abs(scores - self.expected).max(initial=0.0)), scores)
 
     def has_pattern_of(self, half: AllowedRounding) -> bool:
-        """True if scores are off as those of the model in half precision are, text by text."""
+        """True if the errors of the scores match, text by text, those of the model in half precision."""
         if half.scores is None or len(self.given) < _FEWEST_WITH_PATTERN:
             return False
         residual, left = self.given - self.expected, self.given - half.scores
@@ -203,7 +204,7 @@ class _Comparison:
             max_difference=self.difference,
             tolerance=within.tolerance,
             precision=within.name,
-            class_changes=class_changes(
+            class_changes=measure_class_changes(
                 self.reference.logits, self.given, self.reference.activation, is_raw=self.answers.is_raw
             ),
             texts=len(self.expected),
@@ -217,11 +218,12 @@ class _Comparison:
 def compare_scores(reference: ReferenceScores, answers: Answers, ask_again: AskAgain | None = None) -> ServedScores:
     """Compares an engine's scores with the checkpoint's, and finds what the engine computes where they differ.
 
-    Scores are equal, or have an explanation, in single precision. They are equal in half precision, or those of another
-    function or order, if they are off as the checkpoint's own model is in it. What is off by as much, but otherwise, is
-    not determined: other weights look the same. Other explanations there need an engine that is known to compute in it.
+    Scores are equal, or have an explanation, in single precision. In half precision they are equal, or those of another
+    function or class order, if their errors match, text by text, those of the checkpoint's own model in it. Errors of
+    the same size with another pattern are not determined: slightly different weights look like that. Other explanations
+    there need an engine that is known to compute in that precision.
     """
-    score = FORWARDS.get(Activation.NONE if answers.is_raw else reference.activation)
+    score = FORWARD_BY_NAME.get(Activation.NONE if answers.is_raw else reference.activation)
     count = len(reference.logits)
     if score is None:
         return _undetermined_scores(f"what belongs on the scores is {reference.activation}", count, answers)
@@ -238,7 +240,7 @@ def compare_scores(reference: ReferenceScores, answers: Answers, ask_again: AskA
     one = _Comparison(reference, answers, score, expected, given, (*answers.notes, *aligned.notes))
     if aligned.top:
         changed = int((reference.logits.argmax(1) != np.asarray(aligned.top)).sum())
-        changes = interval_of(changed, count) if reference.activation == Activation.SOFTMAX else None
+        changes = wilson_interval(changed, count) if reference.activation == Activation.SOFTMAX else None
         return _compare_partly(one, "the engine gave only the class with the highest score of each text", changes)
     if aligned.reason:
         return _compare_partly(one, f"{aligned.reason}; only the sets of scores could be compared", None)
@@ -246,18 +248,14 @@ def compare_scores(reference: ReferenceScores, answers: Answers, ask_again: AskA
     return found if found.same or found.explanation else replace(found, notes=(*found.notes, *_note_equal_texts(one)))
 
 
-def measured_tolerances(reference: ReferenceScores, *, is_raw: bool) -> dict[str, float | None]:
-    """Measures how far scores, or logits, may be off in each precision; None where the model can't be run in it.
-
-    Nothing is measured of scores whose function isn't known.
-    """
-    score = FORWARDS.get(Activation.NONE if is_raw else reference.activation)
+def measure_rounding(reference: ReferenceScores, *, is_raw: bool) -> dict[str, float]:
+    """Measures how far scores, or logits, may be off in each precision; {} for scores of an unknown function."""
+    score = FORWARD_BY_NAME.get(Activation.NONE if is_raw else reference.activation)
     if score is None:
         return {}
     expected = score(reference.logits)
     one = _Comparison(reference, Answers("", "", "", is_raw, ()), score, expected, expected, ())
-    found = {half.name: half.tolerance for half in (one.widest_single(), *one.halves())}
-    return {name: found.get(name) for name in ("float32", "float16", "bfloat16")}
+    return {item.name: item.tolerance for item in (one.widest_single(), *one.halves())}
 
 
 def _compare_partly(one: _Comparison, reason: str, changes: ClassChanges | None) -> ServedScores:
@@ -405,20 +403,21 @@ def _explain_in_half(one: _Comparison, halves: Sequence[AllowedRounding]) -> Ser
 
 
 def _functions_in_half(one: _Comparison, name: str) -> Iterator[tuple[AllowedRounding, ServedExplanation]]:
-    """Yields functions and orders of classes with which scores are off as the model's own in half precision are."""
+    """Yields each function and class order that, on the model's own logits, leaves only errors of that precision."""
     head = one.reference.variants()[AS_IT_IS]
-    for function in functions_on(one.given):
+    for function in possible_functions(one.given):
         order = order_by_distance(function.forward(one.reference.logits), one.given)
         if order is None:
             continue
-
-        def score(logits: Scores, forward: Any = function.forward, order: Any = order) -> Scores:
-            return np.asarray(forward(logits)[:, order])
-
+        score = partial(_reordered_scores, function.forward, order)
         other = replace(one, score=score, expected=score(one.reference.logits))
         half = other.in_precision(name, _HALF_FACTOR)
         if half is not None and other.difference <= half.tolerance and other.has_pattern_of(half):
             yield half, ServedExplanation(AS_IT_IS, head.formula, function.name, order, 1.0, 0.0, head.is_sum)
+
+
+def _reordered_scores(forward: Callable[[Scores], Scores], order: Sequence[int], logits: Scores) -> Scores:
+    return np.asarray(forward(logits)[:, order])
 
 
 def _describe_explanation(

@@ -106,7 +106,7 @@ def _fitting_explanations(name: str, logits: Scores, given: Scores, tolerance: f
     """Yields, for each function that explains the scores with a variant, the plainest way."""
     # The way is chosen on these texts alone; the others, which had no part in it, confirm it.
     chosen = np.arange(len(given)) % 2 == 0
-    for function in functions_on(given):
+    for function in possible_functions(given):
         ways = _possible_ways(logits[chosen], given[chosen], function)
         fitted = (_explanation_of_way(name, function, way, logits, given) for way in ways)
         first = next((item for item in fitted if item.max_difference <= tolerance), None)
@@ -114,7 +114,7 @@ def _fitting_explanations(name: str, logits: Scores, given: Scores, tolerance: f
             yield first
 
 
-def functions_on(given: Scores) -> list[ScoreFunction]:
+def possible_functions(given: Scores) -> list[ScoreFunction]:
     """Lists the functions that may have given scores: all of them, but for one class none with a softmax."""
     every = (*SCORE_FUNCTIONS, *_TWICE)
     return [item for item in every if given.shape[1] > 1 or Activation.SOFTMAX not in item.name]
@@ -204,7 +204,8 @@ SCORE_FUNCTIONS = (
     ),
     ScoreFunction("tanh", np.tanh, lambda scores: np.arctanh(_within_range(scores, -1, 1))),
 )
-FORWARDS = {item.name: item.forward for item in SCORE_FUNCTIONS}
+FORWARD_BY_NAME = {item.name: item.forward for item in SCORE_FUNCTIONS}
+"""What gives scores from logits, by the name of the function; none of them is applied twice."""
 _TWICE = tuple(
     ScoreFunction(
         f"{item.name} of {item.name}",

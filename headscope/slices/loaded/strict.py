@@ -390,9 +390,10 @@ def _split_by_path(model: Any, head: list[str], inside: list[str]) -> tuple[list
     """Splits lost parameters by a trace into those of the head and those before it; leaves out what no score reads."""
     from headscope.core.source.live.live_model import LiveModel
 
-    traced, reason = None, "headscope could not determine the head path"
+    traced, reason, gaps = None, "headscope could not determine the head path", list[str]()
     try:
-        traced = LiveModel(model, by_shape=True).own_report.head
+        report = LiveModel(model, by_shape=True).own_report
+        traced, gaps = report.head, [item.reason for item in report.not_determined]
     except HeadscopeError as err:
         reason = err.message
     except Exception as err:  # a fault of the trace, such as of a class of one's own, is none of the load
@@ -404,7 +405,9 @@ def _split_by_path(model: Any, head: list[str], inside: list[str]) -> tuple[list
     unread, lost = {*traced.not_live}, [*head, *inside]
     own = {item.name for item in traced.tensors} - unread
     # The trace gives a model texts, so that it doesn't say what images or sounds would need.
-    if len(getattr(model.config, "sub_configs", ())) > 1 and (beside := [name for name in lost if name in unread]):
+    if gaps and (beside := [name for name in lost if name in unread]):
+        _warn_unjudged(beside, gaps[0])
+    elif len(getattr(model.config, "sub_configs", ())) > 1 and (beside := [name for name in lost if name in unread]):
         _warn_unjudged(beside, "the model takes several kinds of input")
     elif beside := [name for name in head if name in unread]:
         _warn_unjudged(beside, "the first scores don't, and other outputs of the model may")

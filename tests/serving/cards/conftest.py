@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from serving.cards.making import Program, Reader, save_checkpoint
+from serving.cards.making import Program, save_checkpoint
 
 import headscope
 
@@ -28,17 +28,17 @@ def card(checkpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def python_reader() -> Reader:
+def python_reader() -> Program:
     return run_program([sys.executable, str(READERS / "reader.py")])
 
 
 @pytest.fixture(scope="session")
-def rust_reader(tmp_path_factory: pytest.TempPathFactory) -> Reader:
+def rust_reader(tmp_path_factory: pytest.TempPathFactory) -> Program:
     return run_program(build_rust(READERS / "reader.rs", tmp_path_factory.mktemp("rust")))
 
 
 @pytest.fixture(scope="session")
-def typescript_reader(tmp_path_factory: pytest.TempPathFactory) -> Reader:
+def typescript_reader(tmp_path_factory: pytest.TempPathFactory) -> Program:
     return run_program(build_typescript(READERS / "reader.ts", tmp_path_factory.mktemp("typescript")))
 
 

@@ -16,8 +16,6 @@ from transformers import PreTrainedTokenizerFast
 Row = list[float]
 Inputs = Mapping[str, torch.Tensor]
 Forward = Callable[[Any, Inputs], torch.Tensor]
-Reader = Callable[[Path, Path, str], tuple[int, str]]
-"""Runs a reader on a card, scores and a precision: its exit code, and what it prints."""
 Program = Callable[..., tuple[int, str]]
 """Runs a program with arguments: its exit code, and what it prints."""
 LIMIT = 320

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from serving.cards.making import Reader
+from serving.cards.making import Program
 
 import headscope
 from headscope.errors import HeadscopeError
@@ -19,6 +21,7 @@ OPEN = "NOT DETERMINED"
 LANGUAGES = ("python", "typescript", "rust")
 Document = dict[str, Any]
 Damage = Callable[[Document], Any]
+READERS = Path(__file__).parents[3] / "docs" / "card"
 DEEP = "[" * 100_000 + "]" * 100_000
 
 
@@ -167,6 +170,7 @@ CARDS: dict[str, tuple[Damage, str]] = {
     "another format": (changed(format="headscope-snapshot"), "UNUSABLE"),
     "a later version": (changed(version=2), "UNUSABLE"),
     "a text for the version": (changed(version="1"), "UNUSABLE"),
+    "a text of a decimal for the version": (changed(version="1.0"), "UNUSABLE"),
     "true for the version": (changed(version=True), "UNUSABLE"),
     "a list for the version": (changed(version=[1]), "UNUSABLE"),
     "no version": (changed(version=None), "UNUSABLE"),
@@ -208,13 +212,36 @@ def files(card: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tup
 def test_a_reader_gives_the_same_answer_as_headscope(
     language: str, files: dict[str, tuple[Path, Path, str]], request: pytest.FixtureRequest
 ) -> None:
-    read: Reader = request.getfixturevalue(f"{language}_reader")
+    read: Program = request.getfixturevalue(f"{language}_reader")
     wrong = {}
     for name, (card, scores, word) in files.items():
         code, told = read(card, scores, "float32")
         if (code, told.partition(":")[0]) != (CODES[word], word) or (word != "PASS" and "\n" in told.strip()):
             wrong[name] = code, told[:200]
     assert not wrong, wrong
+
+
+def test_the_reader_in_python_takes_what_json_reads(card: Path) -> None:
+    """Called as a function, with whole numbers that are int."""
+    document, compare = json.loads(card.read_text()), runpy.run_path(str(READERS / "reader.py"))["compare"]
+    given = {"scores": document["scores"], "input_ids": ids(document)}
+    assert type(document["version"]) is int and compare(document, given)[0] == "PASS"
+    with pytest.raises(ValueError, match="32 rows of 3 numbers were expected"):
+        compare(document, [[float("nan")] * 3, *document["scores"][1:]])
+    for version in ("1", "1.0", True, 2, None):
+        with pytest.raises(ValueError, match="not a card of version 1"):
+            compare({**document, "version": version}, given)
+
+
+@pytest.mark.parametrize("name", ["reader.py", "reader.ts", "reader.rs"])
+def test_a_reader_has_under_a_hundred_lines_of_code(name: str) -> None:
+    """Lines that are neither empty nor comments nor docstrings, as docs/card.md says."""
+    text = (READERS / name).read_text(encoding="utf-8")
+    if name.endswith(".py"):
+        text = re.sub(r'^ *"""(?s:.*?)"""$', "", text, flags=re.MULTILINE)
+    lines = [line.strip() for line in text.splitlines()]
+    code = [line for line in lines if line and not line.startswith(("#", "//"))]
+    assert 50 < len(code) < 100, len(code)
 
 
 @pytest.mark.parametrize("table", ["scores", "card"])
@@ -238,7 +265,7 @@ def test_headscope_gives_the_same_answer_as_the_readers(
 
 
 def test_headscope_alone_takes_lines_and_labels_in_another_order(
-    card: Path, tmp_path: Path, python_reader: Reader
+    card: Path, tmp_path: Path, python_reader: Program
 ) -> None:
     document = json.loads(card.read_text())
     turned = {"scores": [row[::-1] for row in document["scores"]], "labels": document["labels"][::-1]}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from serving.cards.making import Reader, Row, as_it_is, engine_logits, load_model, without_pooler
+from serving.cards.making import Program, Row, as_it_is, engine_logits, load_model, without_pooler
 from transformers import AutoTokenizer
 
 import headscope
@@ -89,7 +89,7 @@ LIES: dict[str, tuple[int, str]] = {
 def test_a_reader_tells_every_lie(
     language: str, card: Path, answers: dict[str, Any], request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    read: Reader = request.getfixturevalue(f"{language}_reader")
+    read: Program = request.getfixturevalue(f"{language}_reader")
     scores = tmp_path / "scores.json"
     for lie, (code, words) in LIES.items():
         scores.write_text(json.dumps(answers[lie]))

@@ -21,7 +21,7 @@ BUGS: dict[str, tuple[str, tuple[int, ...]]] = {
     "no pooler": ("without dense and tanh", IN_ORDER),
     "no tanh": ("without tanh", IN_ORDER),
     "last token": ("last token that is not padding", IN_ORDER),
-    "mean of all tokens": ("mean over the tokens that are not padding", IN_ORDER),
+    "mean of the tokens": ("mean over the tokens that are not padding", IN_ORDER),
     "segments ignored": ("segment IDs 0", IN_ORDER),
     "labels in another order": ("as it is", (2, 1, 0)),
     "mask ignored": ("", ()),
@@ -45,10 +45,10 @@ def programs(request: pytest.FixtureRequest) -> tuple[Program, Program]:
 
 @pytest.mark.parametrize("bug", [HONEST, *BUGS], ids=lambda bug: bug or "honest")
 def test_a_bug_is_found_in_its_language(
-    bug: str, programs: tuple[Program, Program], checkpoint: str, card: Path, own_scores: Any
+    bug: str, programs: tuple[Program, Program], checkpoint: str, card: Path, own_scores: Any, *, tmp_path: Path
 ) -> None:
     engine, reader = programs
-    scores = card.with_name("scores_of_engine.json")
+    scores = tmp_path / "scores.json"
     assert engine(checkpoint, card, scores, bug)[0] == 0
     off = float(np.abs(np.asarray(json.loads(scores.read_text())["scores"]) - own_scores).max())
     code, line = reader(card, scores)

@@ -27,8 +27,8 @@ from headscope.shared.serving.card.facts import (
     CardRows,
     CardTolerance,
 )
-from headscope.shared.serving.comparing import ReferenceScores, VariantScores, measured_tolerances
-from headscope.shared.serving.explaining import FORWARDS, SINGLE_PRECISION, Scores
+from headscope.shared.serving.comparing import ReferenceScores, VariantScores, measure_rounding
+from headscope.shared.serving.explaining import FORWARD_BY_NAME, SINGLE_PRECISION, Scores
 from headscope.shared.serving.served_facts import FROM_FILE
 
 _ROUNDED_TEXT = 1e-5
@@ -79,7 +79,7 @@ def _damage_of(card: Card) -> Iterator[str]:
             yield f"{what}: not {shape[0]} rows of {shape[1]} numbers"
         elif given is not None and not np.isfinite(_array_of(given)).all():
             yield f"{what}: numbers that are not finite"
-    score = FORWARDS.get(card.activation)
+    score = FORWARD_BY_NAME.get(card.activation)
     if score is None and card.activation != Activation.NOT_DETERMINED:
         yield f"the activation {card.activation!r} is unknown"
     elif card.scores is not None and score is not None:
@@ -91,7 +91,7 @@ def _damage_of(card: Card) -> Iterator[str]:
 
 def _false_tolerances(card: Card) -> Iterator[str]:
     """Yields the tolerances that don't follow from the runs: one of the two was changed."""
-    own = {item.precision: item for item in tolerances_of(reference_of(card, range(len(card.inputs))))}
+    own = {item.precision: item for item in measure_tolerances(reference_of(card, range(len(card.inputs))))}
     if len({item.precision for item in card.tolerances}) < len(card.tolerances):
         yield "two tolerances are of one precision"
     for item in card.tolerances:
@@ -105,9 +105,9 @@ def _false_tolerances(card: Card) -> Iterator[str]:
                 yield f"the tolerance in {item.precision} doesn't follow from its runs"
 
 
-def tolerances_of(reference: ReferenceScores) -> tuple[CardTolerance, ...]:
+def measure_tolerances(reference: ReferenceScores) -> tuple[CardTolerance, ...]:
     """Measures how far logits and scores may be off in each precision."""
-    logits, scores = (measured_tolerances(reference, is_raw=is_raw) for is_raw in (True, False))
+    logits, scores = (measure_rounding(reference, is_raw=is_raw) for is_raw in (True, False))
     return tuple(CardTolerance(name, logits.get(name), scores.get(name)) for name in PRECISIONS)
 
 

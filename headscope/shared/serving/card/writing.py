@@ -32,9 +32,9 @@ from headscope.shared.serving.card.facts import (
     CardRows,
     CardRun,
 )
-from headscope.shared.serving.card.reading import reference_of, tolerances_of
+from headscope.shared.serving.card.reading import measure_tolerances, reference_of
 from headscope.shared.serving.comparing import ReferenceScores, VariantScores
-from headscope.shared.serving.explaining import FORWARDS, SINGLE_PRECISION, Scores
+from headscope.shared.serving.explaining import FORWARD_BY_NAME, SINGLE_PRECISION, Scores
 from headscope.shared.serving.reference_scores import InputLayout, TextScorer
 from headscope.shared.serving.sample_texts import CARD_PAIRS, CARD_TEXTS, SAMPLE_TEXTS
 
@@ -69,7 +69,7 @@ def make_card(checkpoint: Checkpoint, activation: str, texts: Sequence[TextOrPai
     gaps += [] if formula else [Gap("formula", "the head has no proven expression, so it has no variants")]
     variants = scorer.find_variants(texts, own.logits)
     kept = tuple(_few_alternatives(variants))
-    score = FORWARDS.get(activation)
+    score = FORWARD_BY_NAME.get(activation)
     files, missing = _digest_files(checkpoint)
     count = own.logits.shape[1]
     labels = report.model.labels if len(report.model.labels) == count else [f"LABEL_{at}" for at in range(count)]
@@ -90,7 +90,7 @@ def make_card(checkpoint: Checkpoint, activation: str, texts: Sequence[TextOrPai
         inputs=tuple(_encode_inputs(scorer, layout, texts)),
         logits=_rows_of(own.logits),
         scores=None if score is None else _rows_of(score(own.logits)),
-        tolerances=tolerances_of(own),
+        tolerances=measure_tolerances(own),
         runs=tuple(CardRun(name, _rows_of(logits)) for name, logits in runs.items()),
         alternatives=kept,
         alternatives_left_out=len(variants) - 1 - len(kept),
@@ -126,7 +126,7 @@ def _without_alternatives(card: Card) -> Card:
 def _without_runs(card: Card) -> Card:
     gap = Gap("runs", "there is no room for them either, so the tolerance in float32 is that of any model")
     bare = replace(card, runs=(), not_determined=(*card.not_determined, gap))
-    return replace(bare, tolerances=tolerances_of(reference_of(bare, range(len(bare.inputs)))))
+    return replace(bare, tolerances=measure_tolerances(reference_of(bare, range(len(bare.inputs)))))
 
 
 def _card_text(card: Card) -> str:

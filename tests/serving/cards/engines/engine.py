@@ -90,7 +90,7 @@ class Engine:
         pooled = hidden[0]
         if self.bug == "last token":
             pooled = hidden[mask.nonzero()[0].max()]
-        if self.bug == "mean of all tokens":
+        if self.bug == "mean of the tokens":
             pooled = hidden[mask > 0].mean(0)
         if self.bug != "no pooler":
             pooled = self.linear("bert.pooler.dense", pooled)

@@ -143,7 +143,7 @@ impl Engine {
         let read: Vec<&Row> = hidden.iter().zip(&mask).filter(|one| *one.1 > 0).map(|one| one.0).collect();
         let mut pooled = match self.bug.as_str() {
             "last token" => read[read.len() - 1].clone(),
-            "mean of all tokens" => {
+            "mean of the tokens" => {
                 let sum = read.iter().fold(vec![0.0; hidden[0].len()], |all, row| added(&all, row));
                 sum.iter().map(|value| value / read.len() as f32).collect()
             }

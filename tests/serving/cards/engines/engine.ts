@@ -120,7 +120,7 @@ class Engine {
     const hidden = this.encode(given), read = hidden.filter((_, at) => given.attention_mask[at] > 0);
     let pooled = hidden[0];
     if (this.bug === "last token") pooled = read[read.length - 1];
-    if (this.bug === "mean of all tokens") pooled = read.reduce(added).map((value) => value / read.length);
+    if (this.bug === "mean of the tokens") pooled = read.reduce(added).map((value) => value / read.length);
     if (this.bug !== "no pooler") pooled = this.linear("bert.pooler.dense", [pooled])[0];
     if (this.bug !== "no pooler" && this.bug !== "no tanh") pooled = pooled.map(Math.tanh);
     const scores = softmax(this.linear("classifier", [pooled])[0]);
