@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from headscope import errors as errors
+from headscope.errors import HeadNotLoaded as HeadNotLoaded
 
 if TYPE_CHECKING:
     from headscope import facts as facts
@@ -35,4 +36,4 @@ if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept every 
         from importlib import import_module
 
         names = import_module("headscope.api").__all__
-        return sorted([*names, "HeadscopeCallback", "__version__", "errors", "facts"])
+        return sorted([*names, "HeadNotLoaded", "HeadscopeCallback", "__version__", "errors", "facts"])

@@ -150,6 +150,11 @@ def test_one_text_that_differs_is_no_explanation() -> None:
         (lambda scores: scores[:1].repeat(12, 0), "the scores of the texts hardly differ"),
         (lambda scores: scores * 0, "the scores of the texts hardly differ"),
         (lambda scores: scores * 0 + 1 / 3, "the scores of the texts hardly differ"),
+        (lambda scores: np.eye(3)[scores.argmax(1) % 3], "the texts have only 3 different scores"),
+        (
+            lambda scores: np.c_[scores[:, :1] + scores[:, 1:2], 0 * scores[:, :1], scores[:, 2:]],
+            "class 1 has the same score for all texts",
+        ),
     ],
 )
 def test_scores_that_tell_nothing_have_no_explanation(given: Callable[[Scores], Scores], reason: str) -> None:
@@ -157,6 +162,14 @@ def test_scores_that_tell_nothing_have_no_explanation(given: Callable[[Scores], 
     scores = given(variants["mean"])
     found = explain_scores({name: item[: len(scores)] for name, item in variants.items()}, scores)
     assert (found.explanation, found.reason) == (None, reason)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_softmax_over_the_texts_of_a_request_is_no_sigmoid(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    logits = random.normal(0, random.choice([0.02, 0.1, 1]), (random.integers(16, 200), 1))
+    found = explain_scores({"as it is": logits}, np.exp(logits) / np.exp(logits).sum(), 1e-3)
+    assert found.explanation is None or found.explanation.function == "exp"
 
 
 def test_half_precision_is_explained_only_where_it_is_expected() -> None:

@@ -97,9 +97,12 @@ def _unfit_scores(given: Scores, tolerance: float) -> str:
         return f"{len(given)} texts are too few: at least {_FEWEST_TEXTS} are needed"
     if not np.isfinite(given).all():
         return "the scores are not all finite"
-    if len(np.unique(given, axis=0)) < _FEWEST_TEXTS or (np.ptp(given, axis=0) < _SPREAD * tolerance).any():
+    constant = np.ptp(given, axis=0) < _SPREAD * tolerance
+    if constant.all():
         return "the scores of the texts hardly differ"
-    return ""
+    if (different := len(np.unique(given, axis=0))) < _FEWEST_TEXTS:
+        return f"the texts have only {different} different scores"
+    return f"class {constant.argmax()} has the same score for all texts" if constant.any() else ""
 
 
 def _fitting_explanations(name: str, logits: Scores, given: Scores, tolerance: float) -> Iterator[Explanation]:
@@ -115,9 +118,14 @@ def _fitting_explanations(name: str, logits: Scores, given: Scores, tolerance: f
 
 
 def possible_functions(given: Scores) -> list[ScoreFunction]:
-    """Lists the functions that may have given scores: all of them, but for one class none with a softmax."""
+    """Lists the functions that may have given scores: all of them, but for one class exp instead of any softmax.
+
+    A softmax over the texts of a request is exp with an offset, which a sigmoid of small scores is nearly too.
+    """
     every = (*SCORE_FUNCTIONS, *_TWICE)
-    return [item for item in every if given.shape[1] > 1 or Activation.SOFTMAX not in item.name]
+    if given.shape[1] > 1:
+        return list(every)
+    return [*(item for item in every if Activation.SOFTMAX not in item.name), _EXPONENTIAL]
 
 
 _Way = tuple[tuple[int, ...], float, float]
@@ -203,6 +211,9 @@ SCORE_FUNCTIONS = (
         lambda scores: np.log(_within_range(scores, 0, 1) / (1 - _within_range(scores, 0, 1))),
     ),
     ScoreFunction("tanh", np.tanh, lambda scores: np.arctanh(_within_range(scores, -1, 1))),
+)
+_EXPONENTIAL = ScoreFunction(
+    "exp", lambda logits: np.exp(np.minimum(logits, 80)), lambda scores: np.log(_within_range(scores, 0, np.inf))
 )
 FORWARD_BY_NAME = {item.name: item.forward for item in SCORE_FUNCTIONS}
 """What gives scores from logits, by the name of the function; none of them is applied twice."""

@@ -206,3 +206,26 @@ def test_a_server_that_breaks_is_an_error_with_its_reason(
         assert main(command) == 3
     told = " ".join("".join(capsys.readouterr()).split())
     assert words in told and "Traceback" not in told, told
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "same"),
+    [(b'[[{"label": "bad", "score": NaN}]]', 200, None), (b"{}", 500, None), (b'{"error": "no pairs"}', 422, True)],
+)
+def test_what_a_server_fails_at_is_no_pass_and_what_it_refuses_is_a_note(
+    content: bytes, status: int, same: bool | None, checkpoint: str, card: Path
+) -> None:
+    honest = answer_with(Server(), scorer(checkpoint, cut_to_limit(as_it_is)))
+
+    def answer(handler: Handler, asked: Asked) -> None:
+        given = asked.body["inputs"] if asked.method == "POST" else ""
+        if all(isinstance(one, str) for one in (given if isinstance(given, list) else [given])):
+            honest(handler, asked)
+        else:
+            send_bytes(handler, content, status, Content_Type="application/json")
+
+    with serve_with(answer) as url:
+        found = headscope.verify_card(card, url, protocol="inputs", server_timeout=60.0).served
+    assert found.same is same
+    assert any("pairs: " in note for note in found.notes)
+    assert same or "these failed: 16 pairs" in found.reason
