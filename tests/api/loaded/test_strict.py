@@ -292,6 +292,27 @@ def test_a_class_whose_base_model_has_no_prefix_is_judged(tmp_path: Path) -> Non
         assert lost_in(lambda: Own.from_pretrained(without(tmp_path / "own", "score"))) == set()
 
 
+def test_a_pooler_that_branches_on_a_value_is_not_judged_silently(tmp_path: Path) -> None:
+    class Gated(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense, self.gate = torch.nn.Linear(32, 32), torch.nn.Linear(32, 32)
+
+        def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+            first = self.dense(hidden[:, 0])
+            return first * self.gate(hidden[:, 0]) if hidden.abs().mean() > 1e-9 else first
+
+    class Own(transformers.BertForSequenceClassification):
+        def __init__(self, config: Any) -> None:
+            super().__init__(config)
+            self.bert.pooler = Gated()
+            self.post_init()
+
+    Own(transformers.BertConfig(**SIZES, vocab_size=99)).save_pretrained(tmp_path / "own")
+    with pytest.warns(LoadNotJudged, match="branches on a floating-point value"):
+        assert lost_in(lambda: Own.from_pretrained(without(tmp_path / "own", "gate"))) == set()
+
+
 def test_a_file_of_an_adapter_that_lost_the_head_is_stopped(saved: Path, tmp_path: Path) -> None:
     folder = without(adapter(saved, tmp_path, task_type="SEQ_CLS"), "classifier", name="adapter_model.safetensors")
     assert lost_in(lambda: Auto.from_pretrained(folder)) == CLASSIFIER

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from headscope.core.trace.formula.formula import Formula
 from headscope.core.trace.proof.agreement import Agreement, Look, agree, look_at
 from headscope.core.trace.record.execution import run_on_probe
-from headscope.core.trace.record.recorder import Graph, Guess
+from headscope.core.trace.record.recorder import Guess
 from headscope.core.trace.replay.picks import TokenNames
 from headscope.errors import Unsupported
 from headscope.facts import HeadTrace, PoolingKind, Positions, Shape, Verification, Where
@@ -411,7 +411,7 @@ def test_runs_through_different_operations_leave_the_head_path_open(look: Look) 
 
 
 def with_guesses(look: Look, *guesses: Guess, unfaithful: tuple[str, ...] = ()) -> Look:
-    execution = replace(look.execution, graph=Graph(guesses=list(guesses)))
+    execution = replace(look.execution, graph=replace(look.execution.graph, guesses=list(guesses)))
     return replace(with_formulas(look, "a"), execution=execution, unfaithful=unfaithful)
 
 
@@ -424,10 +424,12 @@ def test_a_guess_leaves_the_head_path_open_unless_it_was_taken_before_the_hidden
     assert look.head.base is not None
     plain, model = with_guesses(look), look.execution.model
     inside = Guess((model, look.head.base), "model.py", 3)
+    pooler = Guess((model, look.head.base), "model.py", 2, before=len(look.execution.graph.operations))
     branch = Guess((model,), "model.py", 4)
     write = Guess((model,), "model.py", 5, is_branch=False)
     assert lines(plain, plain) == []
     assert lines(with_guesses(look, inside), with_guesses(look, inside)) == []
+    assert lines(with_guesses(look, pooler), with_guesses(look, pooler)) == ["model.py:2"]
     assert lines(with_guesses(look, branch), with_guesses(look, branch)) == ["model.py:4"]
     assert lines(plain, with_guesses(look, inside, branch)) == ["model.py:4"]
     assert lines(with_guesses(look, write), plain) == ["model.py:5"]
