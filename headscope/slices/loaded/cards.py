@@ -13,7 +13,7 @@ from headscope.core.facts.environment import tool_version
 from headscope.core.outputs import check_output, write_over
 from headscope.core.source.request import Progress, is_in_memory
 from headscope.core.upstream.python import write_hint
-from headscope.errors import HeadscopeError, Unsupported, UsageError
+from headscope.errors import HeadscopeError, Malformed, Unsupported, UsageError
 from headscope.shared.serving.answers import Answers
 from headscope.shared.serving.asking.address import ServerAddress, one_line
 from headscope.shared.serving.asking.ask import ask
@@ -211,7 +211,9 @@ def _compare_server(
         except HeadscopeError as err:
             failure = err
             notes.append(f"{what}: {err.message}")
-            broken += () if isinstance(err, Unsupported) else notes[-1:]
+            # Many servers fail, instead of refusing, where a text is longer than they take.
+            is_refusal = isinstance(err, Unsupported) or (is_truncated and not isinstance(err, Malformed))
+            broken += () if is_refusal else notes[-1:]
             continue
         if count == 2 and width > 1 and all(len(item.scores) == 1 and not item.is_partial for item in found.items):
             notes.append(f"{what}: the server gives one score for each, and the checkpoint {width}")

@@ -45,7 +45,7 @@ _OF_COUNT = ("sentence_transformers.", "trl.")
 
 
 @use_case
-def strict(model: nn.Module | None = None, *, allow: Iterable[str] = ()) -> StrictLoads:
+def strict(model: nn.Module | None = None, *, allow: Iterable[str] | None = ()) -> StrictLoads:
     """Raises an error for a load that doesn't give the head its weights, where Transformers only warns.
 
     As a context manager or decorator, it judges each `from_pretrained` that runs inside, whatever library calls it. A

@@ -6,7 +6,6 @@ The links are in docs/recipes.md. The oracle is the loader's own list of missing
 the adapter's file.
 """
 
-import importlib
 import json
 import re
 import shutil
@@ -198,10 +197,10 @@ def test_a_second_head_that_the_first_scores_do_not_read_gives_a_warning(made: P
 
 
 def test_a_fault_of_the_trace_is_none_of_the_load(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_: Any) -> None:
+    def fail(*given: Any, **options: Any) -> None:
         raise IndexError("out of range")
 
-    monkeypatch.setattr(importlib.import_module("headscope.slices.inspect.run"), "inspect", fail)
+    monkeypatch.setattr("headscope.core.source.live.live_model.trace_live_model", fail)
     with pytest.raises(HeadNotLoaded, match="classifier"), headscope.strict():
         Auto.from_pretrained(made / "base")
     with pytest.warns(LoadNotJudged, match="IndexError"), headscope.strict():
