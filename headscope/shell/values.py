@@ -7,10 +7,12 @@ from dataclasses import fields
 from os import PathLike, fspath
 from typing import Any
 
+from headscope.core.facts.counting import safe_repr
 from headscope.core.facts.heads.tasks import parse_task
 from headscope.core.facts.stored.location import HubOptions, Location
 from headscope.core.source.request import Request
 from headscope.errors import UsageError
+from headscope.shell.options.option import plain_value, read_items
 
 
 def module_options(options: Mapping[str, Any], known: Iterable[str], **others: Any) -> dict[str, Any]:
@@ -59,26 +61,30 @@ def read_names(given: Any, option: str) -> tuple[str, ...]:
     if isinstance(given, str):
         return tuple(name.strip() for name in given.split(","))
     # Iterables that aren't names: the keys of a dict would be taken, and bytes would give numbers.
-    names = tuple(given) if isinstance(given, Iterable) and not isinstance(given, dict | bytes) else None
-    if names is None or not all(isinstance(name, str) for name in names):
-        raise UsageError(f"{option} must be names, not {given!r}", f'write {option}=("A", "B") or {option}="A,B"')
+    is_listed = isinstance(given, Iterable) and not isinstance(given, dict | bytes)
+    names: tuple[Any, ...] = read_items(given) if is_listed else (None,)
+    if not all(isinstance(name, str) for name in names):
+        raise UsageError(
+            f"{option} must be names, not {safe_repr(given)}", f'write {option}=("A", "B") or {option}="A,B"'
+        )
     return names
 
 
 def read_count(given: Any) -> int | None:
     """Reads a number of classes, or its digits. Raises UsageError for anything else."""
+    given = plain_value(given, int)
     if given is None or type(given) is int:  # not isinstance: True is an int
         return given
     if isinstance(given, str) and given.strip().isascii() and given.strip().isdigit() and len(given) <= 9:
         return int(given)
-    raise UsageError(f"num_labels must be a whole number, not {given!r}", "write num_labels=3")
+    raise UsageError(f"num_labels must be a whole number, not {safe_repr(given)}", "write num_labels=3")
 
 
 def read_path(given: Any, option: str) -> str | None:
     """Reads a path or a Hub ID as text. Raises UsageError for anything else."""
     if given is None or isinstance(given, str | PathLike):
         return None if given is None else fspath(given)
-    raise UsageError(f"{option} must be a path, not {given!r}", f'write {option}="..."')
+    raise UsageError(f"{option} must be a path, not {safe_repr(given)}", f'write {option}="..."')
 
 
 _READERS: dict[str, Callable[[str, Any], Any]] = {
@@ -105,8 +111,10 @@ def make_request(reference: Any, options: Mapping[str, Any]) -> Request:
     for name in given:
         if name not in _REQUEST_OPTIONS:
             raise UsageError(f"{name} is an option for a model in memory, not for a checkpoint", "leave it out")
+    if not given.get("timeout", 1) > 0:  # NaN isn't either
+        raise UsageError(f"timeout must be more than 0 seconds, not {given['timeout']:g}", "leave it out for 120")
     hub = HubOptions(**_pop_fields(given, HubOptions))
-    location = Location(str(reference), **_pop_fields(given, Location), hub=hub)
+    location = Location(str(plain_value(reference, PathLike)), **_pop_fields(given, Location), hub=hub)
     return Request(location, **given)
 
 
