@@ -8,8 +8,8 @@ from typing import Any
 from headscope.checks.rules import RULES, Ignore, Selection, select as select_rules
 from headscope.core.facts.counting import safe_repr, shortened
 from headscope.errors import UsageError
-from headscope.shell.options.option import is_of_kind, read_items
-from headscope.shell.values import read_names
+from headscope.shell.options.option import is_of_kind
+from headscope.shell.values import read_items, read_names
 
 
 def read_selection(

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import fields
+from enum import Enum
+from numbers import Integral, Real
 from os import PathLike, fspath
-from typing import Any
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 from headscope.core.facts.counting import safe_repr
 from headscope.core.facts.heads.tasks import parse_task
 from headscope.core.facts.stored.location import HubOptions, Location
 from headscope.core.source.request import Request
 from headscope.errors import UsageError
-from headscope.shell.options.option import plain_value, read_items
 
 
 def module_options(options: Mapping[str, Any], known: Iterable[str], **others: Any) -> dict[str, Any]:
@@ -42,6 +45,58 @@ def _drop_omitted(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read_values(given: dict[str, Any]) -> dict[str, Any]:
     return {name: _READERS[name](name, value) if name in _READERS else value for name, value in given.items()}
+
+
+def plain_value(value: Any, kind: Any) -> Any:
+    """Gives a value as the type of an option has it, where it only has another class, otherwise the value itself.
+
+    A number or flag of NumPy or one element of a tensor is Python's, a path is text, a member of a `str` enum is its
+    value, `torch.bfloat16` and `torch.device("cpu")` are their names, and an iterator over texts is read.
+    """
+    origin, parts = get_origin(kind) or kind, get_args(kind)
+    if origin in (Union, UnionType):
+        for part in parts:
+            value = plain_value(value, part)
+    elif origin is Mapping and isinstance(value, Mapping) and parts[1] is not Any:
+        return {key: plain_value(one, parts[1]) for key, one in value.items()}
+    elif origin is Iterable and parts == (str,):
+        return value if isinstance(value, str | bytes | Mapping | list | set | frozenset) else read_items(value)
+    elif origin in (int, float, bool):
+        return _plain_number(value, origin)
+    elif origin in (str, Literal, PathLike):
+        return _plain_text(value, is_path=origin is PathLike)
+    return value
+
+
+def read_items(value: Any) -> Any:
+    """Reads what can be iterated over to a tuple; an array of no dimension, which can't, is its one item."""
+    if not isinstance(value, Iterable):
+        return value
+    try:
+        items = iter(value)
+    except TypeError:
+        return (value,)
+    return tuple(items)
+
+
+def _plain_number(value: Any, kind: type) -> Any:
+    if callable(getattr(value, "item", None)) and all(size == 1 for size in getattr(value, "shape", (0,))):
+        value = value.item()
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        return int(value)
+    if kind is float and isinstance(value, Real) and not isinstance(value, bool):
+        with suppress(OverflowError):  # which `is_of_kind` refuses
+            return float(value)
+    return value
+
+
+def _plain_text(value: Any, *, is_path: bool) -> Any:
+    if isinstance(value, Enum) and isinstance(value, str):
+        return value.value
+    if is_path and isinstance(value, PathLike):
+        return fspath(value)
+    is_of_torch = type(value).__module__ == "torch" and type(value).__name__ in ("device", "dtype")
+    return str(value).removeprefix("torch.") if is_of_torch else value
 
 
 def read_labels(given: Any, option: str = "labels") -> tuple[str, ...]:

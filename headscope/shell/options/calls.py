@@ -21,8 +21,8 @@ from headscope.core.facts.counting import safe_repr, shortened
 from headscope.core.source.environment import default_torch
 from headscope.core.upstream.python import check_folder, fault_of_process
 from headscope.errors import HeadscopeError, UsageError, did_you_mean
-from headscope.shell.options.option import Declared, choices_of, declared_in, is_of_kind, plain_value, type_text
-from headscope.shell.values import READ_OPTIONS
+from headscope.shell.options.option import Declared, choices_of, declared_in, is_of_kind, type_text
+from headscope.shell.values import READ_OPTIONS, plain_value
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -112,7 +112,7 @@ _READ_BY_USE_CASES = {"options", "return", "reference", "references", "batch", *
 """What takes more than its type says: a batch may be a table of any library."""
 
 
-_AnyReference = Any | PathLike
+_AnyReference = Any | PathLike[str]
 """A model in memory, or what names a checkpoint, which is read as text."""
 
 
