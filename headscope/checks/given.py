@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from headscope.checks.rules import RULES, Ignore, Selection, select as select_rules
-from headscope.core.facts.counting import shortened
+from headscope.core.facts.counting import safe_repr, shortened
 from headscope.errors import UsageError
 from headscope.shell.options.option import is_of_kind
-from headscope.shell.values import read_names
+from headscope.shell.values import read_items, read_names
 
 
 def read_selection(
@@ -21,8 +21,9 @@ def read_selection(
 ) -> Selection:
     """Reads which rules of a command its options select. Raises UsageError for unknown rules."""
     # It is declared with a forward reference, which `use_case` can't evaluate.
+    ignore = ignore if isinstance(ignore, str | bytes | dict) else read_items(ignore)
     if not is_of_kind(ignore, str | Iterable[str | Ignore]):
-        found = f"ignore must be rules, not {type(ignore).__name__} {shortened(repr(ignore))}"
+        found = f"ignore must be rules, not {type(ignore).__name__} {shortened(safe_repr(ignore))}"
         raise UsageError(found, 'write ignore="HS101" or ignore=["HS101"]')
     listed = read_rules(ignore, "ignore", command) if isinstance(ignore, str) else tuple(ignore)
     ignores = tuple(item if isinstance(item, Ignore) else Ignore(item) for item in listed)

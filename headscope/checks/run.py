@@ -109,6 +109,8 @@ def check(
             raise UsageError(
                 "predict needs a tokenizer, and a model in memory has none", "save the model, and check that folder"
             )
+        if optimizer is not None and not hasattr(optimizer, "param_groups"):
+            raise UsageError(f"a {type(optimizer).__name__} is not an optimizer", "give that of torch.optim")
         labeled = read_labeled(labeled_data) if labeled_data else None
         known = (*ModuleOptions.__annotations__, "optimizer")
         subject = live_subject(

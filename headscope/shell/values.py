@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import fields
+from enum import Enum
+from numbers import Integral, Real
 from os import PathLike, fspath
-from typing import Any
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
+from headscope.core.facts.counting import safe_repr
 from headscope.core.facts.heads.tasks import parse_task
 from headscope.core.facts.stored.location import HubOptions, Location
 from headscope.core.source.request import Request
@@ -42,6 +47,58 @@ def _read_values(given: dict[str, Any]) -> dict[str, Any]:
     return {name: _READERS[name](name, value) if name in _READERS else value for name, value in given.items()}
 
 
+def plain_value(value: Any, kind: Any) -> Any:
+    """Gives a value as the type of an option has it, where it only has another class, otherwise the value itself.
+
+    A number or flag of NumPy or one element of a tensor is Python's, a path is text, a member of a `str` enum is its
+    value, `torch.bfloat16` and `torch.device("cpu")` are their names, and an iterator over texts is read.
+    """
+    origin, parts = get_origin(kind) or kind, get_args(kind)
+    if origin in (Union, UnionType):
+        for part in parts:
+            value = plain_value(value, part)
+    elif origin is Mapping and isinstance(value, Mapping) and parts[1] is not Any:
+        return {key: plain_value(one, parts[1]) for key, one in value.items()}
+    elif origin is Iterable and parts == (str,):
+        return value if isinstance(value, str | bytes | Mapping | list | set | frozenset) else read_items(value)
+    elif origin in (int, float, bool):
+        return _plain_number(value, origin)
+    elif origin in (str, Literal, PathLike):
+        return _plain_text(value, is_path=origin is PathLike)
+    return value
+
+
+def read_items(value: Any) -> Any:
+    """Reads what can be iterated over to a tuple; an array of no dimension, which can't, is its one item."""
+    if not isinstance(value, Iterable):
+        return value
+    try:
+        items = iter(value)
+    except TypeError:
+        return (value,)
+    return tuple(items)
+
+
+def _plain_number(value: Any, kind: type) -> Any:
+    if callable(getattr(value, "item", None)) and all(size == 1 for size in getattr(value, "shape", (0,))):
+        value = value.item()
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        return int(value)
+    if kind is float and isinstance(value, Real) and not isinstance(value, bool):
+        with suppress(OverflowError):  # which `is_of_kind` refuses
+            return float(value)
+    return value
+
+
+def _plain_text(value: Any, *, is_path: bool) -> Any:
+    if isinstance(value, Enum) and isinstance(value, str):
+        return value.value
+    if is_path and isinstance(value, PathLike):
+        return fspath(value)
+    is_of_torch = type(value).__module__ == "torch" and type(value).__name__ in ("device", "dtype")
+    return str(value).removeprefix("torch.") if is_of_torch else value
+
+
 def read_labels(given: Any, option: str = "labels") -> tuple[str, ...]:
     """Reads names of classes in order: several, or one text `A,B,C`. Raises UsageError for anything else."""
     if given is None:
@@ -59,26 +116,30 @@ def read_names(given: Any, option: str) -> tuple[str, ...]:
     if isinstance(given, str):
         return tuple(name.strip() for name in given.split(","))
     # Iterables that aren't names: the keys of a dict would be taken, and bytes would give numbers.
-    names = tuple(given) if isinstance(given, Iterable) and not isinstance(given, dict | bytes) else None
-    if names is None or not all(isinstance(name, str) for name in names):
-        raise UsageError(f"{option} must be names, not {given!r}", f'write {option}=("A", "B") or {option}="A,B"')
+    is_listed = isinstance(given, Iterable) and not isinstance(given, dict | bytes)
+    names: tuple[Any, ...] = read_items(given) if is_listed else (None,)
+    if not all(isinstance(name, str) for name in names):
+        raise UsageError(
+            f"{option} must be names, not {safe_repr(given)}", f'write {option}=("A", "B") or {option}="A,B"'
+        )
     return names
 
 
 def read_count(given: Any) -> int | None:
     """Reads a number of classes, or its digits. Raises UsageError for anything else."""
+    given = plain_value(given, int)
     if given is None or type(given) is int:  # not isinstance: True is an int
         return given
     if isinstance(given, str) and given.strip().isascii() and given.strip().isdigit() and len(given) <= 9:
         return int(given)
-    raise UsageError(f"num_labels must be a whole number, not {given!r}", "write num_labels=3")
+    raise UsageError(f"num_labels must be a whole number, not {safe_repr(given)}", "write num_labels=3")
 
 
 def read_path(given: Any, option: str) -> str | None:
     """Reads a path or a Hub ID as text. Raises UsageError for anything else."""
     if given is None or isinstance(given, str | PathLike):
         return None if given is None else fspath(given)
-    raise UsageError(f"{option} must be a path, not {given!r}", f'write {option}="..."')
+    raise UsageError(f"{option} must be a path, not {safe_repr(given)}", f'write {option}="..."')
 
 
 _READERS: dict[str, Callable[[str, Any], Any]] = {
@@ -105,8 +166,10 @@ def make_request(reference: Any, options: Mapping[str, Any]) -> Request:
     for name in given:
         if name not in _REQUEST_OPTIONS:
             raise UsageError(f"{name} is an option for a model in memory, not for a checkpoint", "leave it out")
+    if not given.get("timeout", 1) > 0:  # NaN isn't either
+        raise UsageError(f"timeout must be more than 0 seconds, not {given['timeout']:g}", "leave it out for 120")
     hub = HubOptions(**_pop_fields(given, HubOptions))
-    location = Location(str(reference), **_pop_fields(given, Location), hub=hub)
+    location = Location(str(plain_value(reference, PathLike)), **_pop_fields(given, Location), hub=hub)
     return Request(location, **given)
 
 

@@ -1,18 +1,23 @@
 """The public API: what it exports, its signatures, its docstrings, its types, and what importing it costs."""
 
 import doctest
+import enum
 import importlib
 import inspect
 import re
 import subprocess
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from fractions import Fraction
+from os import PathLike
 from pathlib import Path
 from pkgutil import iter_modules, walk_packages
-from typing import Any, get_args, get_overloads
+from typing import Any, Literal, get_args, get_overloads
 
+import numpy as np
 import pytest
+import torch
 
 import headscope
 from headscope import errors, facts
@@ -164,6 +169,113 @@ def test_an_argument_of_another_type_is_a_usage_error(name: str) -> None:
                 function(**{argument.name: value})
             checked += 1
     assert checked >= len(WRONG), checked
+
+
+class Count(enum.IntEnum):
+    THREE = 3
+
+
+class Name(str, enum.Enum):  # noqa: UP042  # the str() of a StrEnum is its value
+    ROBERTA = "roberta-base"
+
+
+class Place:
+    def __fspath__(self) -> str:
+        return "roberta-base"
+
+
+class Unspeakable:
+    def __repr__(self) -> str:
+        raise ValueError("no repr")
+
+
+def take(
+    *,
+    number: float = 1.0,
+    count: int | None = None,
+    flag: bool | None = None,
+    path: str | PathLike[str] | None = None,
+    texts: str | Iterable[str] = (),
+    groups: Mapping[str, Iterable[str]] | None = None,
+    numbers: Mapping[str, float] | None = None,
+    device: DeviceName | str = "cpu",
+    dtype: Literal["float32", "bfloat16"] | None = None,
+) -> dict[str, object]:
+    """Gives what a use case gets."""
+    return locals()
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"number": np.float32(0.5)}, 0.5),
+        ({"number": torch.tensor([0.5])}, 0.5),
+        ({"number": Fraction(1, 2)}, 0.5),
+        ({"numbers": {"A": np.float32(0.5)}}, {"A": 0.5}),
+        ({"count": np.int64(3)}, 3),
+        ({"count": Count.THREE}, 3),
+        ({"flag": np.bool_(True)}, True),
+        ({"path": Place()}, "roberta-base"),
+        ({"path": Name.ROBERTA}, "roberta-base"),
+        ({"texts": (item for item in ("a", "b"))}, ("a", "b")),
+        ({"groups": {"A": iter("ab")}}, {"A": ("a", "b")}),
+        ({"device": torch.device("cuda:1")}, "cuda:1"),
+        ({"dtype": torch.bfloat16}, "bfloat16"),
+    ],
+)
+def test_a_legal_value_of_another_class_is_read(given: dict[str, Any], expected: object) -> None:
+    read = use_case(take)(**given)[next(iter(given))]
+    assert (type(read), read) == (type(expected), expected)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"number": 10**400},
+        {"number": Unspeakable()},
+        {"number": np.bool_(True)},
+        {"numbers": {"A": 10**5000}},
+        {"count": np.float32(3)},
+        {"flag": np.int64(1)},
+        {"path": "a\0b"},
+        {"path": "a\ud800"},
+        {"texts": "a\ud800"},
+        {"texts": iter(["a", None])},
+        {"texts": range(3)},
+        {"texts": torch.zeros(2)},
+        {"texts": np.array("a")},
+        {"groups": {"A": iter(["a", 3])}},
+        {"dtype": "fp16"},
+        {"dtype": torch.float16},
+    ],
+)
+def test_a_value_that_cannot_be_meant_is_a_usage_error(given: dict[str, Any]) -> None:
+    with pytest.raises(errors.UsageError, match=next(iter(given))):
+        use_case(take)(**given)
+
+
+@pytest.mark.parametrize("name", ["verify_card", "verify_served"])
+def test_an_unknown_name_is_refused_with_those_that_there_are(name: str) -> None:
+    with pytest.raises(errors.UsageError, match=r"^no such dtype: 'fp16'$") as raised:
+        FUNCTIONS[name]("no-such", "http://localhost:1", dtype="fp16")
+    assert raised.value.hint == "dtypes: float32, float16, bfloat16"
+
+
+def test_references_counts_and_timeouts_are_read_as_the_types_of_other_options() -> None:
+    for reference in (Place(), Name.ROBERTA):
+        for count in (np.int64(3), Count.THREE):
+            report = headscope.inspect(reference, num_labels=count, offline=True)  # type: ignore[arg-type]
+            assert (report.checkpoint.reference, len(report.model.labels)) == ("roberta-base", 3)
+    for given in ({"timeout": float("nan")}, {"labels": np.array("a")}, {"task": Unspeakable()}):
+        with pytest.raises(errors.UsageError, match=next(iter(given))):
+            headscope.inspect("roberta-base", offline=True, **given)  # type: ignore[call-overload]
+
+
+def test_what_is_not_an_optimizer_is_refused() -> None:
+    module = torch.nn.Linear(2, 2)
+    schedule = torch.optim.lr_scheduler.StepLR(torch.optim.SGD(module.parameters(), 0.1), 1)
+    with pytest.raises(errors.UsageError, match=r"^a StepLR is not an optimizer$"):
+        headscope.check(module, optimizer=schedule)  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize("name", ["check", "verify", "scan"])

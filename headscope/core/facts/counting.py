@@ -16,6 +16,14 @@ def shortened(text: str) -> str:
     return text if len(text) <= _SHORT else f"{text[:_SHORT]}..."
 
 
+def safe_repr(value: object) -> str:
+    """Gives `repr(value)`, or the class and address of an object whose `__repr__` raises."""
+    try:
+        return repr(value)
+    except Exception:  # foreign code, or a number of too many digits
+        return object.__repr__(value)
+
+
 def verb(count: int, one: str = "is", many: str = "are") -> str:
     """Picks the form of a verb behind a count."""
     return one if count == 1 else many

@@ -12,16 +12,17 @@ from contextlib import contextmanager, suppress
 from functools import cache, partial, wraps
 from inspect import Parameter, Signature, signature
 from itertools import chain, repeat
+from os import PathLike, fsencode
 from textwrap import fill
 from types import SimpleNamespace
 from typing import Any, ParamSpec, TypeVar, get_args, get_type_hints
 
-from headscope.core.facts.counting import shortened
+from headscope.core.facts.counting import safe_repr, shortened
 from headscope.core.source.environment import default_torch
 from headscope.core.upstream.python import check_folder, fault_of_process
 from headscope.errors import HeadscopeError, UsageError, did_you_mean
-from headscope.shell.options.option import Declared, declared_in, is_of_kind, type_text
-from headscope.shell.values import READ_OPTIONS
+from headscope.shell.options.option import Declared, choices_of, declared_in, is_of_kind, type_text
+from headscope.shell.values import READ_OPTIONS, plain_value
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -42,12 +43,16 @@ def use_case(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _R
     def call(*values: _Arguments.args, **options: _Arguments.kwargs) -> _Result:
         check_names(options, known)
         kinds = kinds_of_arguments()
+
+        def read(name: str, value: Any) -> Any:
+            known_kind = name in kinds and name in whole.parameters
+            return _read_value(function.__name__, whole.parameters[name], value, kinds[name]) if known_kind else value
+
         # Too many values, or too few, are for Python to refuse.
-        for name, value in chain(zip(chain(places, repeat(rest)), values, strict=False), options.items()):
-            if name in kinds:
-                _check_kind(function.__name__, whole.parameters[name], value, kinds[name])
+        placed: Any = [read(*pair) for pair in zip(chain(places, repeat(rest)), values, strict=False)]
+        named: Any = {name: read(name, value) for name, value in options.items()}
         with _guard_process():
-            return function(*values, **options)
+            return function(*placed, **named)
 
     call.__signature__ = whole  # type: ignore[attr-defined]  # read by inspect.signature
     call.__doc__ = _full_docstring(function)
@@ -107,24 +112,46 @@ _READ_BY_USE_CASES = {"options", "return", "reference", "references", "batch", *
 """What takes more than its type says: a batch may be a table of any library."""
 
 
+_AnyReference = Any | PathLike[str]
+"""A model in memory, or what names a checkpoint, which is read as text."""
+
+
 def _kinds_of_arguments(function: Callable[..., Any]) -> dict[str, Any]:
     """Gives the types of the arguments that a use case doesn't read itself, by name."""
     kinds = {name: item.kind for name, item in _shared_options(function).items()}
     for name, written in function.__annotations__.items():
         with suppress(NameError):  # a type of torch, which is not imported
             kinds[name] = get_type_hints(SimpleNamespace(__annotations__={name: written}), function.__globals__)[name]
-    return {name: kind for name, kind in kinds.items() if name not in _READ_BY_USE_CASES}
+    read = {name: kind for name, kind in kinds.items() if name not in _READ_BY_USE_CASES}
+    return read | dict.fromkeys(("reference", "references", "model"), _AnyReference)
 
 
-def _check_kind(function: str, argument: Parameter, value: Any, kind: Any) -> None:
-    """Checks the type of an argument. Raises UsageError for another one."""
-    if not is_of_kind(value, kind):
-        is_secret = argument.name.endswith("token")
-        found = type(value).__name__ if is_secret else f"{type(value).__name__} {shortened(repr(value))}"
-        raise UsageError(
-            f"{argument.name} must be {argument.annotation}, not {found}",
-            f"help(headscope.{function}) lists the options and their types",
-        )
+def _read_value(function: str, argument: Parameter, value: Any, kind: Any) -> Any:
+    """Gives an argument as its type has it. Raises UsageError for another type, an unknown name and an invalid text."""
+    name, read = argument.name, plain_value(value, kind)
+    hint = f"help(headscope.{function}) lists the options and their types"
+    if not is_of_kind(read, kind):
+        is_secret = name.endswith("token")
+        found = type(value).__name__ if is_secret else f"{type(value).__name__} {shortened(safe_repr(value))}"
+        raise UsageError(f"{name} must be {argument.annotation}, not {found}", hint)
+    choices = choices_of(kind)
+    if choices and isinstance(read, str) and read not in choices:
+        what = name.replace("_", " ")
+        raise UsageError(f"no such {what}: {read!r}", f"{what}s: {', '.join(choices)}")
+    is_path = PathLike in {getattr(part, "__origin__", part) for part in get_args(kind)}
+    for text in (read,) if isinstance(read, str) else read if isinstance(read, list | tuple) else ():
+        if isinstance(text, str) and not _is_valid_text(text, is_path=is_path):
+            raise UsageError(f"{name} is not a valid {'path' if is_path else 'text'}: {shortened(ascii(text))}", hint)
+    return read
+
+
+def _is_valid_text(text: str, *, is_path: bool) -> bool:
+    """Says whether a text has no lone surrogates, which UTF-8 lacks; a path may have those of other bytes, not NUL."""
+    try:
+        encoded = fsencode(text) if is_path else text.encode()
+    except UnicodeEncodeError:
+        return False
+    return not is_path or b"\0" not in encoded
 
 
 @contextmanager

@@ -127,9 +127,25 @@ def is_of_kind(value: Any, kind: Any) -> bool:
         return True
     kinds = {Literal: str, int: Integral, float: Real}  # NumPy's numbers too, and not True
     plain = kinds.get(origin, origin)
-    if plain in (Integral, Real) and isinstance(value, bool):
+    if plain in (Integral, Real) and (isinstance(value, bool) or _is_beyond_float(value, plain)):
         return False
     return plain is Any or not isinstance(plain, type) or isinstance(value, plain)
+
+
+def _is_beyond_float(value: Any, kind: type) -> bool:
+    """Says whether a number of kind `Real` is too large for a float."""
+    if kind is Real and isinstance(value, Real):
+        try:
+            float(value)
+        except OverflowError:
+            return True
+    return False
+
+
+def choices_of(kind: Any) -> tuple[str, ...]:
+    """Gives the values that an option takes, () where it takes others too, as the devices of PyTorch."""
+    parts = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    return next((get_args(one) for one in parts if get_origin(one) is Literal and one != DeviceName), ())
 
 
 Names = str | Iterable[str]

@@ -140,15 +140,19 @@ def _read_label_changes(options: Mapping[str, Any]) -> LabelChanges:
     if "labels" in found:
         found["labels"] = read_labels(found["labels"])
     for name in found.keys() & {"drop", "keep", "order"}:
-        # A text is split and not stripped: a class may have blanks around its name.
-        found[name] = found[name].split(",") if isinstance(found[name], str) else read_names(found[name], name)
+        found[name] = _read_classes(found[name], name)
     if "add" in found and not isinstance(found["add"], Mapping):
         found["add"] = dict.fromkeys(read_names(found["add"], "add"), "zero")
     for name in found.keys() & {"bias", "threshold"}:
         found[name] = read_numbers(found[name], name)
     if "merge" in found:
-        found["merge"] = {name: tuple(parts) for name, parts in found["merge"].items()}
+        found["merge"] = {name: _read_classes(parts, "merge") for name, parts in found["merge"].items()}
     return LabelChanges(**found)
+
+
+def _read_classes(given: Any, option: str) -> tuple[str, ...]:
+    # A text is split and not stripped: a class may have blanks around its name.
+    return tuple(given.split(",")) if isinstance(given, str) else read_names(given, option)
 
 
 def _read_order_data(options: Mapping[str, Any]) -> DataRequest | None:

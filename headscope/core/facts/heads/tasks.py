@@ -2,6 +2,7 @@
 
 from enum import StrEnum
 
+from headscope.core.facts.counting import safe_repr
 from headscope.errors import UsageError, did_you_mean
 
 
@@ -64,7 +65,8 @@ def parse_task(name: str) -> Task:
 
     Raises UsageError with the nearest name for an unknown one.
     """
-    spelled = str(name).strip().lower().replace("_", "-").replace(" ", "-")
+    name = name if isinstance(name, str) else safe_repr(name)
+    spelled = name.strip().lower().replace("_", "-").replace(" ", "-")
     known = {task.value: task for task in Task} | OTHER_NAMES
     if spelled not in known:
         hint = did_you_mean(spelled, known, f"tasks: {', '.join(task.value for task in Task)}")

@@ -48,7 +48,7 @@ class ServerAddress:
             raise UsageError(f"{one_line(self.url, self.token)} is not an http or https URL", hint)
         if self.token is not None and not (self.token.isascii() and self.token.isprintable() and self.token.strip()):
             raise UsageError("the token is empty or holds characters that can't be sent", "pass it without line breaks")
-        if self.timeout <= 0 or self.batch_size < 1 or self.retries < 0:
+        if not self.timeout > 0 or self.batch_size < 1 or self.retries < 0:
             raise UsageError("timeout and batch size must be positive, and retries not negative", "")
 
     @property
