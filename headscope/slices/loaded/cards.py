@@ -192,7 +192,7 @@ def _compare_server(
 ) -> tuple[ServedScores, Answers]:
     """Compares the scores of a server for the inputs that it takes: texts, pairs, those beyond the tokenizer's limit.
 
-    What it refuses is a note; if it fails at some, the others alone are no pass. Raises a HeadscopeError if it scores
+    What it refuses is a note; if it fails at some, the others alone don't pass. Raises a HeadscopeError if it scores
     none.
     """
     texts, width = texts_of(card), len(card.labels)
