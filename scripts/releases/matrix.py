@@ -254,12 +254,19 @@ def _kept(entry: dict[str, Any]) -> dict[str, Any]:
     head = entry["head"]
     if head is None:
         return {"reason": entry["reason"]}
-    pooling = head["pooling"]
+    pooling, formula = head["pooling"], head["formula"]
+    positions, rule = [dict(part["positions"]) for part in pooling["parts"]], pooling["rule"]
+    # Data of versions that were looked at earlier don't name what a model puts at a position.
+    for item in positions:
+        name = item.pop("parameter").rpartition(".")[2]
+        if name:
+            formula = formula.replace(f"h[{name}]", f"h[{item['index']}]")
+            rule = rule.replace(f", where the model puts its {name}", "")
     return {
         "kind": pooling["kind"],
-        "rule": pooling["rule"],
-        "positions": [part["positions"] | {"of": part["sources"]} for part in pooling["parts"]],
-        "formula": head["formula"],
+        "rule": rule,
+        "positions": [item | {"of": part["sources"]} for item, part in zip(positions, pooling["parts"], strict=True)],
+        "formula": formula,
         "parameters": {item["name"]: item["shape"] for item in head["parameters"]},
         "not used": [item["name"] for item in head["parameters"] if not item["live"]],
         "loss": head["loss"],

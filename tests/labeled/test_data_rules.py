@@ -258,7 +258,7 @@ def test_severity_is_part_of_the_selection(tmp_path: Path) -> None:
         ({"data": "rows.csv", "label_column": "a", "predict": 0, "text_column": "b"}, "at least 1"),
         ({"data": "rows.csv", "label_column": "a", "predict": 8}, "need the column of the texts"),
         ({"data": "rows.csv", "label_column": "a", "device": "cpu"}, "device was given without predict"),
-        ({"data": 7, "label_column": "a"}, "data must be a path"),
+        ({"data": 7, "label_column": "a"}, "data must be str"),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(options: dict[str, Any], words: str) -> None:

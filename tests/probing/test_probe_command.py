@@ -198,7 +198,7 @@ BAD: dict[str, tuple[Callable[[Path, Path], dict[str, Any]], str]] = {
     ),
     "no such file": (lambda folder, place: {"data": "nowhere.csv"}, "nowhere.csv doesn't exist"),
     "folds": (lambda folder, place: {"folds": 1}, "folds must be a whole number from 2, not 1"),
-    "limit": (lambda folder, place: {"limit": "many"}, "limit must be a whole number from 10, not 'many'"),
+    "limit": (lambda folder, place: {"limit": "many"}, "limit must be int, not str 'many'"),
     "meta": (lambda folder, place: {"device": "meta"}, "the device is meta"),
     "no real device": (lambda folder, place: {"device": "tpu"}, "no such device: tpu"),
     "device": (lambda folder, place: {"device": "gpu"}, "no such device: gpu"),

@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 import torch
 from torch import nn
+from torch.nn.modules import module as nn_module
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode as _TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
@@ -24,7 +25,9 @@ __all__ = [
     "autocast_on_meta",
     "buffers_of",
     "compiled_calls",
+    "forward_hooks_of",
     "function_names",
+    "has_hooks_of_all_modules",
     "inside_checkpointed",
     "inside_compiled",
     "inside_parallel",
@@ -264,3 +267,13 @@ def _only_off_meta(method: Callable[..., Any], own: int) -> Callable[..., Any]:
         return self if method.__name__ == "__enter__" else None
 
     return call
+
+
+def forward_hooks_of(module: nn.Module) -> list[Any]:
+    """Lists the hooks that run before and after the forward of a module."""
+    return [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
+
+
+def has_hooks_of_all_modules() -> bool:
+    """True if a hook runs with every module of the process, as of `register_module_forward_hook`."""
+    return bool(nn_module._global_forward_hooks or nn_module._global_forward_pre_hooks)

@@ -41,11 +41,15 @@ def edit_command(
 def _read_pairs(options: EditOptions) -> EditOptions:
     """Reads the options that Python takes as mappings and the command line as texts such as `OLD=NEW`."""
     from headscope.shell.values import read_pairs
-    from headscope.slices.edit.plan import read_additions, read_merges
+    from headscope.slices.edit.plan import read_additions, read_merges, read_numbers
 
     given: dict[str, Any] = dict(options)
-    readers: dict[str, Callable[[Any], Any]] = {
-        name: partial(read_pairs, option=f"--{name}") for name in ("rename", "bias", "threshold")
-    }
-    readers |= {"merge": read_merges, "add": read_additions}
+
+    def read_pairs_of_numbers(given: Any, option: str) -> dict[str, float] | None:
+        pairs = read_pairs(given, f"--{option}")
+        return None if pairs is None else read_numbers(pairs, option)
+
+    readers: dict[str, Callable[[Any], Any]] = {"merge": read_merges, "add": read_additions}
+    readers["rename"] = partial(read_pairs, option="--rename")
+    readers |= {name: partial(read_pairs_of_numbers, option=name) for name in ("bias", "threshold")}
     return cast("EditOptions", {name: readers.get(name, lambda value: value)(value) for name, value in given.items()})

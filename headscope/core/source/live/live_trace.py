@@ -88,15 +88,16 @@ def _runs_known_code(module: nn.Module) -> bool:
     code, which a wrapped function doesn't borrow. A function of PyTorch that somebody replaced isn't noticed.
     """
     from torch.nn import Module, Parameter
-    from torch.nn.modules import module as nn_module
 
-    if nn_module._global_forward_hooks or nn_module._global_forward_pre_hooks:
+    from headscope.core.upstream.torch import forward_hooks_of, has_hooks_of_all_modules
+
+    if has_hooks_of_all_modules():
         return False
     code: list[Any] = []
     for part in module.modules():
         if "forward" in vars(part) or type(part).__call__ is not Module.__call__:  # somebody put another one there
             return False
-        code += [type(part).forward, *part._forward_hooks.values(), *part._forward_pre_hooks.values()]
+        code += [type(part).forward, *forward_hooks_of(part)]
     files = [getattr(getattr(item, "__code__", None), "co_filename", "") for item in code]
     return all(item.startswith(_LIBRARIES) for item in files) and all(
         type(item) is Parameter for item in module.parameters()
