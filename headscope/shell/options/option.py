@@ -110,7 +110,7 @@ def type_text(kind: Any) -> str:
 
 
 def is_of_kind(value: Any, kind: Any) -> bool:
-    """Says whether a value has the type of an option; of a `Literal`, what reads the value lists the allowed ones.
+    """Says whether a value has the type of an option; a text has that of any `Literal`, see `choices_of`.
 
     The items of an iterator stay unread. A type that is given by its name alone accepts everything.
     """

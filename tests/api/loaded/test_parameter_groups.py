@@ -146,11 +146,17 @@ def test_what_the_load_gave_has_to_be_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "rates", [{"head_lr": 0, "base_lr": 1}, {"head_lr": 1, "base_lr": "x"}, {"head_lr": 1, "base_lr": float("inf")},
-              {"head_lr": 1, "base_lr": 1, "decay": -1}, {"head_lr": True, "base_lr": 1}],
-)  # fmt: skip
-def test_rates_are_positive_numbers(rates: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match=r"must be (a positive number|float, not)"):
+    ("rates", "words"),
+    [
+        ({"head_lr": 0, "base_lr": 1}, "must be a positive number"),
+        ({"head_lr": 1, "base_lr": "x"}, "base_lr must be float, not str 'x'"),
+        ({"head_lr": 1, "base_lr": float("inf")}, "must be a positive number"),
+        ({"head_lr": 1, "base_lr": 1, "decay": -1}, "must be a positive number"),
+        ({"head_lr": True, "base_lr": 1}, "head_lr must be float, not bool True"),
+    ],
+)
+def test_rates_are_positive_numbers(rates: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
         headscope.parameter_groups(torch.nn.Linear(2, 2), **rates)
 
 
