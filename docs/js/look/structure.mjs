@@ -23,23 +23,26 @@ export function familyOf(config, words) {
   return words.families.includes(family) ? family : "";
 }
 
-// The names of the classes, if they are numbered from 0 and `label2id` says the same; null for anything else.
+// Transformers 5.24 writes null for a label map that it wasn't given.
+const isAbsent = (config, name) => (config.get(name) ?? null) === null;
+
+// The names of the classes, if they are numbered from 0 and `label2id`, which heads don't read, has ids; else null.
 export function plainLabels(config) {
   const names = config.get("id2label");
   const numbers = config.get("label2id");
   if (!(names instanceof Map) || names.size === 0) return null;
   const labels = Array.from({ length: names.size }, (_, at) => names.get(String(at)));
   if (!labels.every((label) => typeof label === "string")) return null;
-  if (!config.has("label2id")) return labels;
-  const expected = new Map(labels.map((label, at) => [label, BigInt(at)]));
-  return same(expected, numbers) ? labels : null;
+  if (isAbsent(config, "label2id")) return labels;
+  const isId = (value) => typeof value === "bigint" || typeof value === "string";
+  return numbers instanceof Map && [...numbers.values()].every(isId) ? labels : null;
 }
 
 // How many classes are meant, by the configuration, by the request, or by default; `names` are theirs.
 export function classesOf(config, wanted, most) {
   const stated = plainLabels(config);
-  if (stated === null && LABELS.some((name) => config.has(name)))
-    throw new NotKnown("labels", "config.json numbers its classes in an unusual way, or its label maps contradict each other.");
+  if (stated === null && LABELS.some((name) => !isAbsent(config, name)))
+    throw new NotKnown("labels", "config.json numbers its classes in an unusual way.");
   if (stated !== null && wanted === stated.length) wanted = null;
   if (stated !== null && wanted !== null)
     throw new NotKnown("other count", `config.json names ${stated.length} classes; what happens with another number is not known here.`);
@@ -110,7 +113,7 @@ function placeIn(entry, config, tensors, classes) {
 function sizesOf(entry, config) {
   const absent = entry.get("absent").find((name) => config.has(name));
   if (absent !== undefined) throw new Miss(NEAR.field, `This page doesn't know what ${quoted(absent)} in config.json changes.`);
-  const present = LABELS.map((name) => config.has(name));
+  const present = LABELS.map((name) => !isAbsent(config, name));
   if (present.some(Boolean) && !entry.get("labels").some((form) => form.every((is, at) => is === present[at])))
     throw new Miss(NEAR.field, "This page doesn't know this class with these label maps in config.json.");
   const defaults = entry.get("defaults");

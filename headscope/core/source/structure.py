@@ -68,7 +68,7 @@ def structure_of(manifest: CheckpointManifest, request: Request, *parts: object)
     """Computes the structure of a checkpoint and a request; `parts` are what else the report depends on."""
     asked = (request.num_labels, request.labels, request.task, request.model_class)
     config = dict(manifest.config)
-    has_numbers = "label2id" in config
+    has_numbers = config.get("label2id") is not None
     labels = None if request.num_labels is not None or request.labels else plain_labels(config)
     if isinstance(config.get(_VERSION), str):
         config[_VERSION] = ""
@@ -99,20 +99,18 @@ def structure_of(manifest: CheckpointManifest, request: Request, *parts: object)
 
 
 def plain_labels(config: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """Lists the label names in order, if they are numbered from 0 and `label2id` says the same; otherwise None."""
+    """Lists the label names in order, if they are numbered from 0 and `label2id` maps names to numbers or texts.
+
+    Heads don't read it: it may contradict the names, as it does where only they were given, or have texts as ids.
+    """
     names, numbers = config.get("id2label"), config.get("label2id")
     if not isinstance(names, dict) or not names:
         return None
     labels: tuple[Any, ...] = tuple(map(names.get, map(str, range(len(names)))))
     if set(map(type, labels)) != {str}:
         return None
-    if "label2id" in config and (
-        not isinstance(numbers, dict)
-        or set(map(type, numbers.values())) != {int}
-        or numbers != dict(zip(labels, range(len(labels)), strict=True))
-    ):
-        return None
-    return labels
+    has_ids = isinstance(numbers, dict) and set(map(type, numbers.values())) <= {int, str}
+    return labels if numbers is None or has_ids else None
 
 
 def renewed(

@@ -84,7 +84,10 @@ def fine_tuned(folder: Path, draw: random.Random) -> Saved | None:
             "transformers_version": "4.18.0",
             "_name_or_path": folder.name,
         }
+    elif draw.random() < 0.3 and "label2id" in settings:  # as 5.24 saves it where only id2label was given
+        settings["label2id"] = None
     name = f"{folder.name}: {cls.__name__}, {count} classes, {problem}, {settings.get('dtype', 'as of 4.18')}"
+    name += ", only id2label" if settings.get("label2id", {}) is None else ""
     return Saved(name, headers(settings, manifest.tensors))
 
 

@@ -230,6 +230,11 @@ def is_shipped(place: Path, **fields: Any) -> bool:
         ({"hidden_act": "relu"}, True),  # tried when the facts were made, and changes nothing
         ({"hidden_act": "tanh"}, False),
         ({"num_labels": 4}, False),
+        ({"label2id": None}, True),  # as Transformers 5.24 writes it where only id2label was given
+        ({"label2id": {"other": 0, "names": 1}}, True),  # heads don't read it
+        ({"label2id": {"a": "0"}}, True),
+        ({"label2id": {"a": "0", "b": 1, "c": None}}, False),
+        ({"id2label": None}, False),  # beside a label2id
         ({"auto_map": {"AutoModel": "x.Y"}}, True),  # code that isn't trusted isn't run
         ({"pad_token_id": 7, "eos_token_id": [1, 2], "problem_type": "regression"}, True),
     ],

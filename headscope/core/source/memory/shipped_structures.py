@@ -115,7 +115,7 @@ def _is_plain(request: Request, manifest: CheckpointManifest) -> bool:
 def _class_count(request: Request, config: Mapping[str, Any]) -> ClassCount | None:
     """Counts the classes and lists their names; None for labels that are not numbered from 0."""
     stated = plain_labels(config)
-    if stated is None and any(name in config for name in LABEL_FIELDS):
+    if stated is None and any(_has_maps(config)):
         return None
     if stated is not None and (request.labels or request.num_labels not in (None, len(stated))):
         return None
@@ -126,6 +126,11 @@ def _class_count(request: Request, config: Mapping[str, Any]) -> ClassCount | No
     if request.num_labels is not None:
         return ClassCount("asked", request.num_labels, placeholders(request.num_labels))
     return ClassCount("stated", None)
+
+
+def _has_maps(config: Mapping[str, Any]) -> list[bool]:
+    """Tells which label maps a configuration has; null, which Transformers 5.24 writes, is one that is left out."""
+    return [config.get(name) is not None for name in LABEL_FIELDS]
 
 
 def _examination_of(
@@ -154,7 +159,7 @@ def symbols_of(entry: Mapping[str, Any], manifest: CheckpointManifest, count: Cl
     if manifest.kind is CheckpointKind.CLASS:
         return {"classes": classes}
     config = manifest.config
-    present = [name in config for name in LABEL_FIELDS]
+    present = _has_maps(config)
     if any(present) and present not in entry["labels"]:
         return None
     if manifest.format not in (WeightsFormat.SAFETENSORS, WeightsFormat.TORCH) or manifest.shared:
