@@ -68,15 +68,20 @@ function build(page) {
   filter();
 }
 
-// Long names of classes are broken before "For" rather than anywhere.
+// Long names are broken where a reader would: of classes before "For", others behind a hyphen, formulas behind "(".
+const NAME = /(?<=\w)(?=For[A-Z])/, WORD = /(?<=[_-])(?=\w)/, FORMULA = /(?<=\()(?=\w)/;
+
 function breakable(table) {
   for (const row of table.tBodies[0].rows)
-    for (const place of [row.cells[0].querySelector("code"), row.cells[4]]) if (place) breakName(place.firstChild);
+    [NAME, WORD, WORD, FORMULA, NAME].forEach((between, at) => {
+      const cell = row.cells[at];
+      if (cell) breakText((cell.querySelector("code") || cell).firstChild, between);
+    });
 }
 
-function breakName(text) {
+function breakText(text, between) {
   if (!text || text.nodeType !== Node.TEXT_NODE) return;
-  const parts = text.data.split(/(?<=\w)(?=For[A-Z])/);
+  const parts = text.data.split(between);
   text.replaceWith(...parts.flatMap((part, at) => at ? [document.createElement("wbr"), part] : [part]));
 }
 
@@ -119,7 +124,7 @@ function plain() {
 
 function start() {
   document.querySelectorAll("article").forEach(build);
-  document.querySelectorAll("article h1").forEach((title) => breakName(title.firstChild));
+  document.querySelectorAll("article h1").forEach((title) => breakText(title.firstChild, NAME));
   new MutationObserver(() => { reachable(); plain(); }).observe(document.body, { childList: true, subtree: true });
   addEventListener("resize", reachable);
   addEventListener("load", reachable);

@@ -78,6 +78,20 @@ def test_case_spaces_and_the_plural_make_no_difference(written: str, found: str)
     assert find_topics((written,))[0].id == found
 
 
+@pytest.mark.parametrize(
+    ("question", "found"),
+    [
+        ("is BERT's classifier pretrained by next-sentence prediction?", "nsp"),
+        ("my LoRA adapter: is the head saved?", "lora"),
+        ("why does my GPT-2 classifier give other scores in a batch?", "why batched predictions differ"),
+        ("how do I make the load fail if the head is random?", "strict"),
+        ("does vLLM compute the same as my training?", "vllm"),
+    ],
+)
+def test_a_question_leads_to_its_topic(question: str, found: str) -> None:
+    assert [topic.id for topic in find_topics(question.split())] == [found]
+
+
 @pytest.mark.parametrize(("name", "file"), [("BertPooler", BertPooler), ("Embedding", nn.Embedding)])
 def test_a_module_is_shown_with_the_code_that_runs(name: str, file: type[nn.Module]) -> None:
     (topic,) = headscope.explain(name)

@@ -154,6 +154,8 @@ function noteList(lines) {
 
 // Commands below a title, whole, each with what it is for.
 export function commandsOf(title, steps) {
-  const lines = steps.map(([command, purpose]) => element("li", {}, element("code", {}, command), ` ${purpose}`));
+  const whole = (word) => word.startsWith("-") ? element("span", {}, word) : word; // no line ends behind a hyphen
+  const code = (command) => element("code", {}, ...command.split(/( )/).map(whole));
+  const lines = steps.map(([command, purpose]) => element("li", {}, code(command), ` ${purpose}`));
   return [element("h3", {}, title), element("ul", { class: "look-next" }, ...lines)];
 }

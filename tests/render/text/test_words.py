@@ -88,7 +88,9 @@ def test_hidden_states_are_of_the_decoder_only_if_all_were_made_there(modules: t
     part = replace(head.pooling.parts[0], sources=tuple(HiddenSource(module=name) for name in modules))
     read = replace(head, pooling=replace(head.pooling, parts=(part,)))
     assert reads_decoder(read.pooling) == ("decoder" in words)
-    assert path_root(read, "bart", "").plain == f"hidden states [batch, sequence, 768] {words}"
+    assert path_root(read, "bart", "", 80).plain == f"hidden states [batch, sequence, 768] {words}"
+    narrow = path_root(read, "bart", "modeling_bart.py", 50).plain
+    assert narrow == f"hidden states [batch, sequence, 768]\n{words}  modeling_bart.py"
 
 
 @pytest.mark.parametrize("name", ["BartForSequenceClassification", "T5ForTokenClassification"])

@@ -128,6 +128,15 @@ def test_positions_side_by_side_are_a_flatten(size: tuple[int, int], as_tokens: 
     assert traced.formula == "logits = fc(flatten(h))"
 
 
+@pytest.mark.parametrize(("item", "which"), [((slice(None), -1), "last "), ((slice(None), 0), "first "), (0, "")])
+def test_which_of_several_end_tokens_is_read_follows_from_the_index_behind_the_mask(item: Any, which: str) -> None:
+    def read(model: Any, h: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
+        marked = h[torch.arange(m.shape[1]) == (last_real(m) - 2).unsqueeze(1)]
+        return model.fc(marked.view(len(h), -1, h.shape[-1])[item] if which else marked)
+
+    assert trace(Text(read)).pooling.rule.startswith(f"position of the {which}eos token")
+
+
 def test_the_tokenizers_names_stand_where_its_tokens_stand() -> None:
     names = TokenNames(first="[CLS]", eos="</s>")
     first = trace(Text(lambda s, h, m: s.fc(h[:, 0])), names=names)

@@ -82,6 +82,16 @@ def one(model: Embedded, h: Tensor) -> Tensor:
             ("one", "two", "one", "two"),
         ),
         (lambda s, h: torch.cat([torch.cat([one(s, h), h], 1)[:, :1], h[:, 2:]], 1), ("one",)),
+        # TimeSformer's layers join what they add, and the token itself again.
+        (
+            lambda s, h: (
+                torch.cat([torch.cat([one(s, h), h], 1)[:, 0].unsqueeze(1), h], 1)
+                + torch.cat([s.layer(torch.cat([one(s, h), h], 1)).mean(1, True), h], 1)
+            ),
+            ("one",),
+        ),
+        # What is joined there knows nothing of the parameter: a mean of the patches is at that position, too.
+        (lambda s, h: torch.cat([one(s, h), h], 1) + torch.cat([h.mean(1, True), h], 1), ()),
         (lambda s, h: torch.cat([h, one(s, h)], 1), ()),  # at the end
         (lambda s, h: torch.cat([h, one(s, h)], 1).flip(1), ()),  # positions are moved, which isn't followed
         (lambda s, h: torch.cat([one(s, h) + s.two, h], 1), ()),  # two parameters

@@ -9,6 +9,7 @@ import torch
 
 from headscope.core.facts import PoolingKind, Positions, Where
 from headscope.core.trace.record.execution import Execution
+from headscope.core.trace.record.indexing import index_items, item_on_axis
 from headscope.core.trace.replay.picks import TokenNames, inputs_behind, read_pick
 from headscope.core.trace.slice.axes import TokenAxes
 from headscope.core.trace.slice.head_slice import IMAGE_RANK, HeadSlice
@@ -157,10 +158,27 @@ def part_of_pick(positions: Positions, step: Step, reading: Reading) -> Part:  #
             rule = f"the position after the last that is not padding, within the row{found}"
             return Part(PoolingKind.LAST_NON_PAD_TOKEN, positions, rule, sources)
         case Where.EOS:
-            return Part(PoolingKind.EOS_TOKEN, positions, f"position of the {positions.text} token{found}", sources)
+            which = _which_of_marked(step, reading)
+            rule = f"position of the {which}{positions.text} token{found}"
+            return Part(PoolingKind.EOS_TOKEN, positions, rule, (*sources, which))
         case Where.FIRST_NON_PAD:
             return Part(PoolingKind.FIRST_TOKEN, positions, f"first position that is not padding{found}", sources)
     return Part(PoolingKind.OTHER, _BY_ROW, "one position per row, by a rule not recognized", ("pick",))
+
+
+def _which_of_marked(step: Step, reading: Reading) -> str:
+    """Says which of the tokens that a mask keeps in a row is taken behind it, `first ` or `last `; "" if none is.
+
+    The probe can't tell: its rows have one end token each.
+    """
+    items = index_items(step.last) if step.last.name == "__getitem__" else ()
+    if not any(isinstance(item, torch.Tensor) and item.dtype == torch.bool for item in items):
+        return ""
+    graph = reading.execution.graph
+    behind = (graph.operations[at] for at in sorted(graph.after(step.last.outputs[0])))
+    taken = next((item for item in behind if item.name not in {"view", "reshape"}), None)
+    is_select = taken is not None and taken.name in {"__getitem__", "select"}
+    return {"0": "first ", "-1": "last "}.get(str(item_on_axis(taken, 1)), "") if taken and is_select else ""
 
 
 def _read_mean(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:

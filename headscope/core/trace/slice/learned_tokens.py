@@ -23,8 +23,9 @@ def learned_tokens(execution: Execution, head: HeadSlice) -> tuple[str, ...]:
     """Names the parameters that the model puts at the first positions of its hidden states, in order.
 
     Each is found by a walk back along the residual stream, through operations that leave every position in its place,
-    to where the sequence is joined. What attention mixes in is not followed, nor are positions of texts looked at,
-    which a tokenizer fills. Ends at the first index where the walk leads to several parameters or to anything else.
+    to where the sequence is joined. What attention mixes in is not followed: it is computed from the parameter itself,
+    and TimeSformer joins it again in every layer. Nor are positions of texts looked at, which a tokenizer fills. Ends
+    at the first index where the walk leads to several parameters or to anything else.
     """
     if len(head.hidden) != 1 or head.hidden[0].dim() != _RANK or execution.probe.length in head.hidden[0].shape:
         return ()
@@ -40,7 +41,7 @@ def learned_tokens(execution: Execution, head: HeadSlice) -> tuple[str, ...]:
 def _sources_at(index: int, hidden: torch.Tensor, execution: Execution) -> set[str]:
     """Names the parameters, of one vector each, that are joined into the sequence at an index; "" is anything else."""
     waiting: list[_Position] = [(hidden, index, False)]
-    seen, found = set[tuple[int, int]](), set[str]()
+    seen, found, others = set[tuple[int, int]](), dict[str, int](), list[int]()
     while waiting:
         tensor, at, is_joined = waiting.pop()
         if (id(tensor), at) in seen:
@@ -53,22 +54,33 @@ def _sources_at(index: int, hidden: torch.Tensor, execution: Execution) -> set[s
         if not is_joined or before:
             continue
         name = execution.names.parameters.get(id(tensor), "") if operation is None else ""
-        if not name or tensor.numel() == hidden.shape[-1]:  # a larger parameter has a vector for each position
-            found.add(name)
-    return found
+        if not name:
+            others.append(made)
+        elif tensor.numel() == hidden.shape[-1]:  # a larger parameter has a vector for each position
+            found[name] = id(tensor)
+    is_mixed_in = len(found) == 1 and all(_reads_parameter(execution, made, *found.values()) for made in others)
+    return {*found} | ({""} if others and not is_mixed_in else set())
+
+
+def _reads_parameter(execution: Execution, producer: int, parameter: int) -> bool:
+    """True if a tensor's operation, or one behind it, reads a parameter."""
+    behind = execution.graph.before(producer)
+    return any(id(tensor) == parameter for operation in behind for tensor, _ in operation.inputs)
 
 
 def _places_before(operation: Operation, made: torch.Tensor, at: int, *, is_joined: bool) -> list[_Position]:
     """Lists the places whose values an operation keeps at an index of a sequence that it made."""
     name = single_step(operation).name
+    item = item_on_axis(operation, 1) if name in {"index", "slice", "select"} else None
+    if (name == "unsqueeze" and made.shape[1] == 1) or isinstance(item, int):  # `h[:, 0].unsqueeze(1)`
+        rank = _RANK - 1 if item is None else _RANK
+        taken = [tensor for tensor, _ in operation.inputs if tensor.dim() == rank != made.dim()]
+        return [(tensor, (item or 0) % tensor.shape[1], is_joined) for tensor in taken[:1]]
     operands = [tensor for tensor, _ in operation.inputs if tensor.dim() == made.dim() == _RANK]
     if name == "cat":
         return _place_in_joined(operands, made, at)
-    if name in {"index", "slice"} and operands:
-        item = item_on_axis(operation, 1)
-        if not isinstance(item, slice) or item.step not in {None, 1}:
-            return []
-        return [(operands[0], at + item.indices(operands[0].shape[1])[0], is_joined)]
+    if name in {"index", "slice"} and isinstance(item, slice) and item.step in {None, 1}:
+        return [(tensor, at + item.indices(tensor.shape[1])[0], is_joined) for tensor in operands[:1]]
     if name in _COPIES:
         return [(tensor, at % tensor.shape[1], is_joined) for tensor in operands[:1]]
     if name in _KEEPS_POSITIONS:

@@ -78,7 +78,7 @@ class HeadPath:
         room = options.max_width - GUIDE
         laid = ((self._lines_in(layout, shown, room), layout) for layout in _LAYOUTS)
         lines, layout = first_fitting(((each, each[0]) for each in laid), room)
-        yield self._build_tree(lines, shown, layout)
+        yield self._build_tree(lines, shown, layout, options.max_width)
 
     def _lines_in(self, layout: _Layout, shown: list[Stage], room: int) -> list[Text]:
         if layout.aligned:
@@ -101,10 +101,10 @@ class HeadPath:
             else Text(),
         ]
 
-    def _build_tree(self, lines: Sequence[Text], shown: Sequence[Stage], layout: _Layout) -> Tree:
+    def _build_tree(self, lines: Sequence[Text], shown: Sequence[Stage], layout: _Layout, room: int) -> Tree:
         # A file that all stages share is named once, at the top, if the lines leave it out.
         file = common_file(self.head) if not layout.file else ""
-        tree = Tree(Paragraph(path_root(self.head, self.model_type, file)), guide_style=QUIET)
+        tree = Tree(Paragraph(path_root(self.head, self.model_type, file, room)), guide_style=QUIET)
         gap = len(self.head.stages) - len(shown) if len(shown) == _MOST else 0
         for number, line in enumerate(lines):
             if gap and number == _ENDS:

@@ -81,15 +81,17 @@ def logits_shape(head: Head) -> Shape:
     return head.stages[-1].output_shape if head.stages else head.hidden_shape
 
 
-def path_root(head: Head, model_type: str, file: str) -> Text:
+def path_root(head: Head, model_type: str, file: str, room: int) -> Text:
     """Writes the beginning of the path: `hidden states [batch, sequence, 768] of bert  modeling_bert.py`; those that a
-    decoder made are `of the bart decoder`.
+    decoder made are `of the bart decoder`. In too little room the second line begins with `of`: the file isn't alone.
     """
     root = Text.assemble(("hidden states ", STRONG), axes_of(head.hidden_shape), overflow="fold")
     family = safe(model_type)
-    of_decoder = f" of the {family} decoder".replace("  ", " ")
-    root.append(of_decoder if reads_decoder(head.pooling) else f" of {family}" if family else "")
-    return root.append(f"  {safe(file)}" if file else "", QUIET)
+    of_decoder = f"of the {family} decoder".replace("  ", " ")
+    maker = of_decoder if reads_decoder(head.pooling) else f"of {family}" if family else ""
+    source = Text(f"  {safe(file)}" if file else "", QUIET)
+    is_wide = root.cell_len + 1 + len(maker) + source.cell_len > room
+    return Text.assemble(root, ("\n" if is_wide else " ") if maker else "", maker, source, overflow="fold")
 
 
 def path_end(head: Head, result: str) -> Text:

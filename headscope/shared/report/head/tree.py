@@ -68,7 +68,7 @@ class HeadTree:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         file, blocks = self.laid_out(options.max_width - GUIDE, LAYOUTS)
-        tree = Tree(Paragraph(path_root(self.head, self.model_type, file)), guide_style=QUIET)
+        tree = Tree(Paragraph(path_root(self.head, self.model_type, file, options.max_width)), guide_style=QUIET)
         for block in blocks.values():
             branch = tree.add(Paragraph(block.line))
             for leaf in block.leaves:
