@@ -1,4 +1,4 @@
-"""Which rules' findings are cured by code or by a command that a test runs, and which say that none cures them."""
+"""Which rules' findings are cured by code or by a command that a test runs, and which say why headscope cannot."""
 
 from headscope.shared.topics import topics
 
@@ -9,7 +9,7 @@ CURED_BY_CODE = {
 CURED_BY_COMMAND = {"HS107", "HS202", "HS203", "HS802", "HS803", "HS804", "HS805", "HS807", "HS808", "HS809"}
 """HS107 names the setting with which the adapter must be trained again; the HS8 are repaired in tests/states."""
 
-_WHY_NOT = "**No command cures this.** "
+_WHY_NOT = "**headscope can't do this for you.** "
 
 NOT_CURED = {
     topic.id: topic.text.partition(_WHY_NOT)[2].partition("\n\n")[0]

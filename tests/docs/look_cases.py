@@ -111,7 +111,9 @@ def _labels(checkpoint: Checkpoint, draw: random.Random) -> Checkpoint:
     back = draw.choice([{name: at for at, name in enumerate(names)}, {name: str(at) for at, name in enumerate(names)}])
     if draw.random() < 0.2:
         return _set(checkpoint, id2label=ids)
-    return _set(checkpoint, id2label=draw.choice([ids, ids, None]), label2id=draw.choice([back, back, None, {}, {"other": 0}]))
+    return _set(
+        checkpoint, id2label=draw.choice([ids, ids, None]), label2id=draw.choice([back, back, None, {}, {"other": 0}])
+    )
 
 
 def _tensor(change: Callable[[str, str, tuple[int, ...]], Any]) -> Callable[[Checkpoint, random.Random], Checkpoint]:
