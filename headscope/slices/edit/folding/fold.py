@@ -239,6 +239,13 @@ def _sentences_to_do(
             yield "Which function the scores had is not determined; CrossEncoder puts none on them."
         elif function not in (Activation.NONE, Activation.SIGMOID):
             yield f"CrossEncoder doesn't put {function} on the scores: put it there yourself."
+        elif checkpoint.manifest.sentence is None and (function == Activation.SIGMOID) != (len(source.labels) == 1):
+            # By default, CrossEncoder puts a sigmoid on the one score of a class, and nothing on several.
+            here, there = ("a sigmoid", "none") if function == Activation.SIGMOID else ("no function", "a sigmoid")
+            yield (
+                f"CrossEncoder puts {here} on the scores of the chain (activation_fn in {LIBRARY}), as the pipeline of "
+                f"Transformers does; on those of the class it puts {there} by default."
+            )
     if source.kind is not FoldKind.CLASS and "problem_type" not in fields:
         function = checkpoint.report.model.activation
         yield f"No setting of config.json says that {function} is put on the scores: put it there yourself."
