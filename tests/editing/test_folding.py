@@ -162,6 +162,34 @@ def test_a_chain_keeps_the_card_and_the_function_of_its_class(
     assert library["activation_fn"].endswith(f".{kept}")
 
 
+@pytest.mark.parametrize(
+    ("scores", "problem", "here"),
+    [
+        (3, "multi_label_classification", "a sigmoid"),
+        (1, "multi_label_classification", ""),
+        (1, "regression", "no function"),
+        (3, "single_label_classification", ""),
+        (1, None, ""),
+    ],
+)
+def test_a_chain_says_where_cross_encoder_scores_it_otherwise_than_the_class(
+    scores: int, problem: str | None, here: str, tmp_path: Path
+) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    save_encoder("ModernBert", "ForSequenceClassification", tmp_path / "class", num_labels=scores, problem_type=problem)
+    found = headscope.edit(tmp_path / "class", tmp_path / "chain", as_class="chain")
+    of_class, of_chain = (
+        library.CrossEncoder(str(tmp_path / name), device="cpu").predict(PAIRS, convert_to_tensor=True)
+        for name in ("class", "chain")
+    )
+    assert torch.allclose(of_class, of_chain, atol=1e-5) is (not here)
+    notes = [sentence for sentence in found.fold.to_do if "scores of the chain" in sentence]
+    assert len(notes) == bool(here) and all(f"puts {here} on" in sentence for sentence in notes)
+    logits = scores_of_class(tmp_path / "class").reshape(of_chain.shape)
+    if here:
+        torch.testing.assert_close(of_chain, logits.sigmoid() if here == "a sigmoid" else logits, atol=1e-5, rtol=1e-4)
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind.family} {kind.head}")
 def test_engines_give_the_scores_that_the_source_s_library_gave(kind: Kind, tmp_path: Path) -> None:
     """On the same texts and pairs, alone and padded; each engine that is installed here."""

@@ -363,8 +363,9 @@ def _judge_load(
     if inside or not may_be_new:
         head, inside = _split_by_path(model, head, inside)
     if is_fresh:  # another number of classes: who ignores that the sizes differ asks for a new head
-        inside += [name for name in head if name in reshaped and prefix and name.startswith(prefix)]
-        head = [name for name in head if name not in reshaped]
+        renewed = [name for name in head if name in reshaped or _layer_of(name) in map(_layer_of, reshaped)]
+        inside += [name for name in renewed if prefix and name.startswith(prefix)]
+        head = [name for name in head if name not in renewed]
     if may_be_new:
         _LOST[model] = _Lost(place, tuple(head))
         block.loaded.add(model)
@@ -377,6 +378,11 @@ def _judge_load(
         _LOST[model] = _Lost(place, tuple(unfilled))
         return
     raise not_loaded(model, place, unfilled, saved)
+
+
+def _layer_of(name: str) -> str:
+    """Gives the module that holds a parameter: weight and bias of one layer are new together."""
+    return name.rpartition(".")[0] or name
 
 
 def _is_base_class(model: nn.Module) -> bool:

@@ -38,7 +38,11 @@ def judge_in_memory(model: nn.Module, allow: tuple[str, ...]) -> None:
     """Raises HeadNotLoaded for a model that lacks weights of its checkpoint; warns if that can't be determined."""
     from headscope.slices.inspect.run import inspect
 
-    report: Report = inspect(model)
+    try:
+        report: Report = inspect(model)
+    except UsageError as err:
+        what = f"strict judges a model of Transformers, not {type(model).__name__}"
+        raise UsageError(what, _hint_on_models_in(model)) from err
     missing = find_missing(report)
     lost = [name for name in (*missing.head, *missing.elsewhere) if not is_allowed(name, allow)]
     by_adapter = [name for name in lost if ".modules_to_save." in name]
@@ -49,6 +53,19 @@ def judge_in_memory(model: nn.Module, allow: tuple[str, ...]) -> None:
     gaps += [] if report.is_compared else ["no checkpoint is known for it"]
     if gaps:
         warnings.warn(f"headscope.strict can't judge the model: {gaps[0]}", LoadNotJudged, stacklevel=4)
+
+
+def _hint_on_models_in(model: nn.Module) -> str:
+    """Names the models of Transformers inside another module, which from_pretrained may have loaded."""
+    from transformers import PreTrainedModel
+
+    inside: list[str] = []
+    for name, part in () if isclass(model) else model.named_modules():
+        if isinstance(part, PreTrainedModel) and not name.startswith(tuple(f"{one}." for one in inside)):
+            inside.append(name)
+    if inside:
+        return f"give the model in it that from_pretrained loaded: model.get_submodule({inside[0]!r})"
+    return "give what from_pretrained returned; for the loads of a block, write `with headscope.strict():`"
 
 
 def read_saved_config(reference: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import shutil
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -355,6 +356,33 @@ def test_the_body_of_a_coroutine_and_of_a_generator_is_judged(saved: Path) -> No
 def test_another_size_of_the_base_model_is_not_forgiven(saved: Path) -> None:
     options = {"num_labels": 2, "vocab_size": 200, "ignore_mismatched_sizes": True}
     assert "bert.embeddings.word_embeddings.weight" in lost_in(lambda: Auto.from_pretrained(saved / "whole", **options))
+
+
+@pytest.mark.parametrize(
+    ("given", "lost"),
+    [
+        ({"num_labels": 5, "ignore_mismatched_sizes": True}, set()),
+        ({"num_labels": 2}, {"classifier.bias"}),
+        ({}, {"classifier.bias"}),
+    ],
+)
+def test_an_absent_bias_is_as_new_as_the_reshaped_weight_beside_it(
+    given: dict[str, Any], lost: set[str], saved: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(saved / "whole", tmp_path / "bare")
+    without(tmp_path / "bare", "classifier.bias")
+    _, info = Auto.from_pretrained(tmp_path / "bare", output_loading_info=True, **given)
+    assert info["missing_keys"] == {"classifier.bias"} and bool(info["mismatched_keys"]) is (not lost)
+    assert lost_in(lambda: Auto.from_pretrained(tmp_path / "bare", **given)) == lost
+
+
+@pytest.mark.parametrize("layer", ["classifier.dense.bias", "roberta.encoder.layer.1.output.dense.bias"])
+def test_a_reshaped_layer_excuses_no_other_one(layer: str, tmp_path: Path) -> None:
+    family = FAMILIES["roberta"]
+    family.build(family.classifier, num_labels=2).save_pretrained(tmp_path)
+    without(tmp_path, layer)
+    options = {"num_labels": 5, "ignore_mismatched_sizes": True}
+    assert lost_in(lambda: Auto.from_pretrained(tmp_path, **options)) == {layer}
 
 
 @pytest.mark.parametrize("change", ["before the block", "copied", "by hand", "made"])

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from transformers import AutoConfig, AutoModelForSequenceClassification as Auto, BertForSequenceClassification
 
 import headscope
@@ -171,6 +172,9 @@ def test_no_name_allows_nothing(saved: Path) -> None:
         ("function", "@headscope.strict()"),
         ("pipeline", "`model`"),
         ("5", "block"),
+        ("modules", "from_pretrained returned"),
+        ("modules around a model", "model.get_submodule('0.1')"),
+        ("class", "from_pretrained returned"),
     ],
 )
 def test_what_is_not_a_model_is_refused_with_what_to_write(kind: str, hint: str, saved: Path) -> None:
@@ -180,6 +184,9 @@ def test_what_is_not_a_model_is_refused_with_what_to_write(kind: str, hint: str,
         "function": lambda: None,
         "pipeline": SimpleNamespace(model=Auto.from_pretrained(saved / "whole")),
         "5": 5,
+        "modules": nn.Sequential(nn.Linear(2, 2)),
+        "modules around a model": nn.Sequential(nn.Sequential(nn.Linear(2, 2), Auto.from_pretrained(saved / "whole"))),
+        "class": BertForSequenceClassification,
     }[kind]
     with pytest.raises(UsageError) as caught:
         headscope.strict(given)  # type: ignore[arg-type]

@@ -172,6 +172,29 @@ def test_a_model_of_images_and_texts_makes_scores_without_a_head_of_its_own(tmp_
     assert {*caught.value.parameters} == {"text_projection.weight", "visual_projection.weight"}
 
 
+@pytest.mark.parametrize(
+    "part", ["", "visual_projection", "logit_scale", "text_model.pooler", "vision_model.pooler", "text_model."]
+)
+def test_two_encoders_beside_each_other_are_judged_by_every_part_that_their_scores_read(
+    part: str, tmp_path: Path
+) -> None:
+    vision, text = transformers.ViTConfig(**SMALL, image_size=16, patch_size=8), transformers.BertConfig(**SMALL)
+    config = transformers.VisionTextDualEncoderConfig.from_vision_text_configs(vision, text, projection_dim=8)
+    transformers.VisionTextDualEncoderModel(config).save_pretrained(tmp_path)
+    if not part:
+        with headscope.strict():
+            transformers.VisionTextDualEncoderModel.from_pretrained(tmp_path)
+        return
+    without(tmp_path, part)
+    model, info = transformers.VisionTextDualEncoderModel.from_pretrained(tmp_path, output_loading_info=True)
+    ids, pixels = torch.ones(2, 3, dtype=torch.long), torch.ones(2, 3, 16, 16)
+    model(input_ids=ids, pixel_values=pixels).logits_per_image.sum().backward()
+    read = {name for name, value in model.named_parameters() if value.grad is not None}
+    with pytest.raises(HeadNotLoaded) as caught, headscope.strict():
+        transformers.VisionTextDualEncoderModel.from_pretrained(tmp_path)
+    assert {*caught.value.parameters} == info["missing_keys"] & read and caught.value.parameters
+
+
 def test_nothing_loaded_is_an_error_whatever_the_load_asks_for(made: Path) -> None:
     with pytest.raises(HeadNotLoaded), headscope.strict():
         Reward.from_pretrained(made / "unwrapped", num_labels=3)

@@ -46,11 +46,12 @@ from headscope.slices.edit.classes.score_function import FUNCTION_OF_PROBLEM
 from headscope.slices.edit.folding.arithmetic import DoesNotFold, Values
 from headscope.slices.edit.folding.chain import AS_CHAIN, plan_chain
 from headscope.slices.edit.folding.proof import EXACT, FoldTask, package_of, prove_fold_apart
+from headscope.slices.edit.folding.settings import BASE_SETTINGS, check_base_settings
 from headscope.slices.edit.folding.source import FoldSource, read_source, read_values
 from headscope.slices.edit.folding.target import OWN_CLASS, FoldTarget, class_to_fold_into, find_target
 from headscope.slices.edit.wish import EditOrigin, EditWish
 
-_SETTINGS = (MODULES, LIBRARY, SETFIT, "sentence_bert_config.json", "generation_config.json")
+_SETTINGS = (MODULES, LIBRARY, SETFIT, BASE_SETTINGS, "generation_config.json")
 """Files of what computed the scores before, which mean something else beside the class."""
 _TOKENIZER = "tokenizer_config.json"
 
@@ -142,6 +143,10 @@ def _plan_fold(checkpoint: Checkpoint, wish: EditWish, tell: Progress) -> tuple[
                 what = f"--labels names {len(names)} classes, and the head has {len(source.labels)}"
                 raise UsageError(what, "name every class once, in the order of the scores")
             source = replace(source, labels=tuple(names))
+        pipeline, request = checkpoint.manifest.sentence, checkpoint.request
+        if pipeline is not None and not (request.model_class or request.tokens):
+            place, asks = Path(checkpoint.location.reference), bool(checkpoint.choice.rows)
+            check_base_settings(pipeline, place, checkpoint.manifest.config, source.kind, asks=asks)
         tell("loading the weights")
         target = _find_target(checkpoint, source, wish)
         open_tokenizer(checkpoint.location)  # the proof scores texts
@@ -234,6 +239,13 @@ def _sentences_to_do(
             yield "Which function the scores had is not determined; CrossEncoder puts none on them."
         elif function not in (Activation.NONE, Activation.SIGMOID):
             yield f"CrossEncoder doesn't put {function} on the scores: put it there yourself."
+        elif checkpoint.manifest.sentence is None and (function == Activation.SIGMOID) != (len(source.labels) == 1):
+            # By default, CrossEncoder puts a sigmoid on the one score of a class, and nothing on several.
+            here, there = ("a sigmoid", "none") if function == Activation.SIGMOID else ("no function", "a sigmoid")
+            yield (
+                f"CrossEncoder puts {here} on the scores of the chain (activation_fn in {LIBRARY}), as the pipeline of "
+                f"Transformers does; on those of the class it puts {there} by default."
+            )
     if source.kind is not FoldKind.CLASS and "problem_type" not in fields:
         function = checkpoint.report.model.activation
         yield f"No setting of config.json says that {function} is put on the scores: put it there yourself."
@@ -303,13 +315,13 @@ def _copy_others(place: Path, folder: Path, checkpoint: Checkpoint) -> tuple[str
 
 
 def _limit_texts(place: Path, checkpoint: Checkpoint) -> None:
-    """Gives the tokenizer the length at which the library cuts texts, if that is shorter."""
+    """Gives the tokenizer the length at which the library cuts texts."""
     most = checkpoint.manifest.sentence.max_length if checkpoint.manifest.sentence is not None else None
     path = place / _TOKENIZER
     if most is None or not path.is_file():
         return
     settings = parse_object(path.read_bytes(), _TOKENIZER)
-    if settings.get("model_max_length") is None or settings["model_max_length"] > most:
+    if settings.get("model_max_length") != most:
         write_json(path, settings | {"model_max_length": most})
 
 
