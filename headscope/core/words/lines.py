@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TypeVar
 
 from rich.cells import cell_len
@@ -46,18 +47,19 @@ class Paragraph:
 
 
 _WORDS = re.compile(r"\S+|[^\S\n]+|\n")
+_UNITS = re.compile(rf"[^\s`]*`[^`\n]+`\S*|{_WORDS.pattern}")
 _PIECES = re.compile(r"[^.,/:_-]+[.,/:_-]*|[.,/:_-]+")
 
 
 def wrapped(text: Text, width: int, *, keeps_names: bool = False) -> list[Text]:
-    """Wraps `text` into lines of at most `width` cells, broken at spaces.
+    """Wraps `text` into lines of at most `width` cells, broken at spaces; a command in backticks stays on one line.
 
     A word that is wider than a line is broken behind a dot, slash, comma or similar, and anywhere only if that is not
     enough: a name stays readable. With `keeps_names` it is never broken.
     """
     width = max(width, 1)
     offsets, start, used = [], 0, 0
-    for piece in _WORDS.findall(text.plain) if keeps_names else _fitting_words(text.plain, width):
+    for piece in _fitting_words(text.plain, width, keeps_names=keeps_names):
         size = cell_len(piece)
         if piece == "\n" or (used and used + size > width and not piece.isspace()):
             offsets.append(start + len(piece) if piece == "\n" else start)
@@ -71,10 +73,11 @@ def wrapped(text: Text, width: int, *, keeps_names: bool = False) -> list[Text]:
     return lines
 
 
-def _fitting_words(text: str, width: int) -> Iterator[str]:
-    """Splits into words and the spaces between them, and a word that is too wide into parts."""
-    for word in _WORDS.findall(text):
-        if cell_len(word) <= width or word.isspace():
+def _fitting_words(text: str, width: int, *, keeps_names: bool) -> Iterator[str]:
+    """Splits into commands in backticks, words and the spaces between them, and what is too wide into parts."""
+    units = (_WORDS.findall(unit) if cell_len(unit) > width else [unit] for unit in _UNITS.findall(text))
+    for word in chain.from_iterable(units):
+        if keeps_names or cell_len(word) <= width or word.isspace():
             yield word
             continue
         for piece in _PIECES.findall(word):

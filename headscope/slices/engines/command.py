@@ -26,7 +26,7 @@ def engines_command(  # noqa: PLR0917  Typer passes every option by name
         bool, Option("Fail too for another activation, padding that is read, and any engine of the list.", is_main=True)
     ] = False,
 ) -> int:
-    """Compare the heads that inference engines run with that of Transformers (exit code 1: different)."""
+    """Compare the heads that inference engines run with that of Transformers (exit code 1: a different head)."""
     if adapter:
         raise UsageError("the facts on engines don't cover PEFT adapters", "merge the adapter first")
     with telling_progress(output.quiet) as tell:

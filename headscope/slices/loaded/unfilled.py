@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
@@ -137,6 +138,8 @@ def not_loaded(
     name, says = type(model).__name__, says or f"{reference or 'the checkpoint'} doesn't give"
     modules = sorted({one.rpartition(".")[0] or one for one in lost})
     hint = "use the save that holds them" if name in (saved.get("architectures") or ()) else "train the head first"
+    if "peft" in sys.modules and not says:
+        hint += "; an adapter that brings them can only come after it: give this load num_labels"
     buffers = {*lost} & {one for one, _ in model.named_buffers(remove_duplicate=False)}
     states = ["random at every load"] if len(buffers) < len(lost) else []
     # The model is built on the meta device: a load loses what the constructor put into a buffer.
