@@ -21,7 +21,7 @@ from headscope.core.facts.plain import from_dict
 from headscope.core.facts.stored.checkpoint import Shapes
 from headscope.core.source.request import Progress
 from headscope.core.source.storage.cache import open_cache
-from headscope.core.source.storage.shipped import are_same_sources, shipped_atlas
+from headscope.core.source.storage.shipped import SOURCES, are_same_sources, shipped, shipped_atlas
 from headscope.core.upstream.imports import fault_of_import
 from headscope.errors import UsageError, did_you_mean
 from headscope.shell.options.calls import use_case
@@ -102,10 +102,10 @@ def heads(pattern: str = "", *, progress: Progress | None = None, **options: Unp
         where = f" for {task}" if task else ""
         raise UsageError(f"no class matches {pattern!r}{where}", _suggest_nearest(known, pattern, task))
 
-    shipped = {target: known.entry(target) for target in targets}
-    unknown = [target for target, entry in shipped.items() if entry is None]
+    kept = {target: known.entry(target) for target in targets}
+    unknown = [target for target, entry in kept.items() if entry is None]
     traced = _trace_all(unknown, options.get("workers") or os.cpu_count() or 1, tell) if unknown else []
-    found = [*filter(None, shipped.values()), *traced]
+    found = [*filter(None, kept.values()), *traced]
     found = [entry for entry in found if _passes_filters(entry, kind, operation)]
     order = {item: number for number, item in enumerate(Task)}
     return Heads(
@@ -149,8 +149,9 @@ class _KnownClasses:
         """Gives the shipped entry of a class; None if the class has to be traced."""
         item = self._trace_entries.get(target)
         code = None if self._atlas is None else self._atlas["code"].get(target.name)
-        # Without Transformers there is nothing that could differ from what was shipped.
-        is_same = not package_version("transformers") if code is None else are_same_sources(code)
+        # Of a class that could not be traced no code is known; without Transformers there is none that could differ.
+        installed = package_version("transformers")
+        is_same = installed in ("", shipped(SOURCES)["transformers"]) if code is None else are_same_sources(code)
         if self._atlas is None or item is None or not is_same:
             return None
         # The class could not be traced without these packages; if one is here now, it may be.
@@ -274,9 +275,12 @@ def _untraced_entry(target: _Target, reason: str) -> HeadEntry:
 
 
 def _first_error_line(err: BaseException) -> str:
-    """Gives the first line of an error that isn't empty, or the name of its class."""
+    """Gives the whole sentences in the first line of an error that isn't empty, or the name of its class."""
     lines = [line.strip() for line in str(err).splitlines() if line.strip()]
-    return lines[0] if lines else type(err).__name__
+    if not lines:
+        return type(err).__name__
+    whole, end, _ = lines[0].rpartition(". ")
+    return f"{whole}." if end and len(lines) > 1 and not lines[0].endswith((".", "!")) else lines[0]
 
 
 def _traced_entry(target: _Target, cls: Any) -> HeadEntry:

@@ -314,6 +314,7 @@ sys.exit(9 if {"torch", "transformers"} & set(sys.modules) else code)
         ("inspect", "BertForSequenceClassification"),
         ("heads", "BertForSequenceClassification"),
         ("heads", "squeezebert", "--operation", "tanh"),
+        pytest.param(("heads",), marks=pytest.mark.skipif(not IS_MADE_HERE, reason="the facts are of another version")),
     ],
 )
 def test_the_first_look_at_a_known_structure_imports_no_torch(place: Path, command: tuple[str, ...]) -> None:

@@ -109,12 +109,13 @@ def traced_with_numbers(
 
     try:
         with quiet(), OwnRandomness():
-            model = small_model(choice)
-            traced = trace_head(model, choice.task, names, prove=True)
+            config = _small_config(choice)
             # A small model may run for another reason than its values (fewer layers, a smaller vocabulary). Then it
-            # isn't a witness for the large one.
-            if not _fails_without_numbers(choice, model.config, failure):
+            # isn't a witness for the large one. By shape it is tried first: images take memory, however few weights.
+            if not _fails_without_numbers(choice, deepcopy(config), failure):
                 return None
+            model = _build_model(choice, config)
+            traced = trace_head(model, choice.task, names, prove=True)
     except Exception:  # whatever a foreign constructor or forward raises; the first failure is the one to show
         return None
     small, whole = ({name: tuple(item.shape) for name, item in of.state_dict().items()} for of in (model, skeleton))
