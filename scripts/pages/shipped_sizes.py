@@ -18,6 +18,8 @@ _QWEN = {"vocab_size": 151936, "bos_token_id": 151643, "eos_token_id": 151643, "
 
 _T5 = {"d_model": 768, "d_ff": 3072, "num_layers": 12, "num_heads": 12, "decoder_start_token_id": 0}
 _LONG = [2, 2, 18, 2]
+_MIT = [64, 128, 320, 512]
+_MIT_DEPTHS = ([3, 4, 6, 3], [3, 4, 18, 3], [3, 8, 27, 3], [3, 6, 40, 3])
 _GATED = {"d_ff": 2048, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 
 SIZES: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -104,6 +106,8 @@ SIZES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("resnet", {"depths": [3, 4, 6, 3], "hidden_sizes": [64, 128, 256, 512], "layer_type": "basic"}),
     ("dinov2", {}),
     ("segformer", {}),
+    ("segformer", {"hidden_sizes": _MIT}),
+    *(("segformer", {"hidden_sizes": _MIT, "depths": depths, "decoder_hidden_size": 768}) for depths in _MIT_DEPTHS),
     ("mobilevit", {}),
     ("efficientnet", {}),
     ("mobilenet_v2", {}),
