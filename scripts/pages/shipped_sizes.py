@@ -17,6 +17,9 @@ _DEBERTA = {
 _QWEN = {"vocab_size": 151936, "bos_token_id": 151643, "eos_token_id": 151643, "tie_word_embeddings": True}
 
 _T5 = {"d_model": 768, "d_ff": 3072, "num_layers": 12, "num_heads": 12, "decoder_start_token_id": 0}
+_LONG = [2, 2, 18, 2]
+_MIT = [64, 128, 320, 512]
+_MIT_DEPTHS = ([3, 4, 6, 3], [3, 4, 18, 3], [3, 8, 27, 3], [3, 6, 40, 3])
 _GATED = {"d_ff": 2048, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 
 SIZES: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -26,6 +29,7 @@ SIZES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("roberta", dict(_ROBERTA)),
     ("roberta", {**_ROBERTA, "classifier_dropout": 0.2}),
     ("xlm-roberta", dict(_ROBERTA)),
+    ("xlm-roberta", {**_ROBERTA, "classifier_dropout": 0.2}),
     ("camembert", {**_ROBERTA, "vocab_size": 32005, "bos_token_id": 5, "eos_token_id": 6}),
     ("albert", {
         "hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072, "hidden_dropout_prob": 0.0,
@@ -87,12 +91,23 @@ SIZES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("beit", {}),
     ("beit", {"use_relative_position_bias": True}),
     ("swin", {}),
+    ("swin", {"depths": _LONG}),
+    ("swin", {"depths": _LONG, "embed_dim": 128, "num_heads": [4, 8, 16, 32]}),
+    ("swin", {"depths": _LONG, "embed_dim": 192, "num_heads": [6, 12, 24, 48]}),
     ("convnext", {}),
+    ("convnext", {"depths": [3, 3, 27, 3]}),
+    ("convnext", {"depths": [3, 3, 27, 3], "hidden_sizes": [128, 256, 512, 1024]}),
+    ("convnext", {"depths": [3, 3, 27, 3], "hidden_sizes": [192, 384, 768, 1536]}),
     ("convnextv2", {}),
     ("resnet", {}),
+    ("resnet", {"depths": [3, 4, 23, 3]}),
+    ("resnet", {"depths": [3, 8, 36, 3]}),
     ("resnet", {"depths": [2, 2, 2, 2], "hidden_sizes": [64, 128, 256, 512], "layer_type": "basic"}),
+    ("resnet", {"depths": [3, 4, 6, 3], "hidden_sizes": [64, 128, 256, 512], "layer_type": "basic"}),
     ("dinov2", {}),
     ("segformer", {}),
+    ("segformer", {"hidden_sizes": _MIT}),
+    *(("segformer", {"hidden_sizes": _MIT, "depths": depths, "decoder_hidden_size": 768}) for depths in _MIT_DEPTHS),
     ("mobilevit", {}),
     ("efficientnet", {}),
     ("mobilenet_v2", {}),

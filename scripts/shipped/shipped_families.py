@@ -32,6 +32,8 @@ _LITERAL = {
     "mobilebert": ("num_feedforward_networks",),  # a factor of the number of tensors, beside that of layers
 }
 """Sizes that are not symbols."""
+_OF_ONE_SIZE = ("convnext", "convnextv2", "resnet", "swin", "segformer", "beit", "mobilevit", "mobilenet_v2")
+"""Families with a size for each stage: no template tells others, as lists aren't symbols, and none is tried."""
 _SHARE = 0.3
 """Fractions below it are dropouts, and spreads of initial weights; larger ones choose how something is computed."""
 _MOST_LAYERS = 48
@@ -56,10 +58,14 @@ class Family:
         self._chance: set[str] = set()
         self._tried_sizes: dict[tuple[str, int], bool] = {}
         self.names = [
-            name for name, value in self.config.to_dict().items()
+            name
+            for name, value in self.config.to_dict().items()
             if name not in _LITERAL.get(model_type, ())
-            and ((type(value) is float and value < _SHARE) or (type(value) is int and (value > 1 or is_id(name))))
-        ]  # fmt: skip
+            and (
+                (type(value) is float and value < _SHARE)
+                or (type(value) is int and (value > 1 or is_id(name)) and model_type not in _OF_ONE_SIZE)
+            )
+        ]
         self.drawn: list[tuple[dict[str, Any], Any]] = [({}, self.config)]
 
     def make(self, **values: Any) -> Any:
@@ -91,6 +97,8 @@ class Family:
         self.traced = [*self.heads, *self.bases][0]
         if not are_placeholders(tuple(self.config.id2label.values())):
             raise Unfit(self.model_type, "its classes have names by default, which no template has")
+        if self.model_type in _OF_ONE_SIZE:
+            return
         self.outcome = _outcome(self.traced, self.config)
         for number in range(_TRIES):
             # Sizes that are equal may have to be: but where they may differ, a template is made from such that do.
