@@ -272,7 +272,8 @@ def _largest_difference(item: SameValues) -> str:
     """Says by how much the numbers differ at most, beside the largest of them."""
     if item.largest_difference is None or item.largest_value is None:
         return ""
-    return f": by at most {item.largest_difference:.3g}, where the largest number of the first is {item.largest_value:.3g}"
+    largest = f"the largest number of the first is {item.largest_value:.3g}"
+    return f": by at most {item.largest_difference:.3g}, where {largest}"
 
 
 def shown_screen(result: Comparison) -> RenderableType:
