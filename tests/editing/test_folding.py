@@ -162,6 +162,21 @@ def test_a_chain_keeps_the_card_and_the_function_of_its_class(
     assert library["activation_fn"].endswith(f".{kept}")
 
 
+def test_a_softmax_over_one_score_is_no_problem_type_of_transformers(tmp_path: Path) -> None:
+    pytest.importorskip("sentence_transformers")
+    function = {"activation_fn": "torch.nn.modules.activation.Softmax"}
+    save_encoder("ModernBert", "ForSequenceClassification", tmp_path / "class", num_labels=1)
+    headscope.edit(tmp_path / "class", tmp_path / "chain", as_class="chain")
+    library = tmp_path / "chain" / "config_sentence_transformers.json"
+    library.write_text(json.dumps(json.loads(library.read_text()) | function))
+    planned = headscope.edit(tmp_path / "chain", as_class="auto", labels="good", dry_run=True)
+    assert planned.verdict is EditVerdict.PLANNED
+    folded = headscope.edit(tmp_path / "chain", tmp_path / "folded", as_class="auto", labels="good")
+    config = json.loads((tmp_path / "folded" / "config.json").read_text())
+    assert folded.verdict is EditVerdict.PROVEN and config["sentence_transformers"] == function
+    assert config.get("problem_type") is None
+
+
 @pytest.mark.parametrize(
     ("scores", "problem", "here"),
     [

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import wraps
+from os import PathLike
 from types import coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -19,14 +20,17 @@ from headscope.errors import HeadscopeError, LoadNotJudged, UsageError
 from headscope.shell.options.calls import use_case
 from headscope.shell.values import read_names
 from headscope.slices.loaded.unfilled import (
+    find_base,
     find_kept_quiet,
+    has_adapter_for_inference,
     is_allowed,
+    is_base_class,
     is_of_adapter,
     judge_in_memory,
+    layer_of,
     not_loaded,
     read_saved_config,
     refuse_other_things,
-    returns_logits,
     saved_class_count,
 )
 
@@ -40,6 +44,8 @@ _FRESH = {"num_labels", "id2label", "label2id"}
 _OF_PLACE = {"subfolder", "revision", "cache_dir", "token", "_commit_hash"}
 _PEFT_LOADS = "peft.auto"
 """The module whose functions load the base model first, without the head that the adapter brings."""
+_OF_PEFT = "base_model.model."
+"""What PEFT puts before the names of the parameters of the model that it wraps."""
 _OF_COUNT = ("sentence_transformers.", "trl.")
 """Packages that give every load a number of classes, so that it doesn't say that the caller asks for a new head."""
 
@@ -163,7 +169,7 @@ class StrictLoads:
         _BLOCKS.set(_blocks_without(block))
         _PATCHES.remove(block)
         if kind is None:
-            for model in filter(_has_adapter_for_inference, block.loaded):
+            for model in filter(has_adapter_for_inference, block.loaded):
                 _judge_adapter(model, self.allow)
 
 
@@ -227,10 +233,11 @@ class _Patches:
 
     def judge_peft(self) -> None:
         """Judges PEFT's loads too, once somebody has imported it: it costs seconds."""
-        kind = getattr(sys.modules.get("peft"), "PeftModel", None)
         with self._lock:
-            if kind is not None and self._open and not any(owner is kind for owner, *_ in self._replaced):
-                self._replace_method(kind, "from_pretrained", _judged_adapter)
+            for name in ("PeftModel", "PeftMixedModel") if self._open else ():
+                kind = getattr(sys.modules.get("peft"), name, None)
+                if kind is not None and not any(owner is kind for owner, *_ in self._replaced):
+                    self._replace_method(kind, "load_adapter", _judged_adapter)
 
     def _replace_methods(self) -> None:
         from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
@@ -239,14 +246,19 @@ class _Patches:
             text = "headscope.strict can't judge loads: PreTrainedModel.from_pretrained was replaced"
             warnings.warn(text, LoadNotJudged, stacklevel=5)
         self._replace_method(PreTrainedModel, "_finalize_model_loading", _noted_info)
+        for owner in PreTrainedModel.__mro__:
+            self._replace_method(owner, "load_adapter", _judged_adapter)
         self._replace_method(AutoConfig, "from_pretrained", _noted_config)
         self._replace_method(PreTrainedConfig, "from_pretrained", _noted_config)
 
     def _replace_method(self, owner: type, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> bool:
         old = vars(owner).get(name)
-        if not isinstance(old, classmethod | staticmethod):  # an internal one may be gone in a later version
+        if isinstance(old, classmethod | staticmethod):
+            new: Any = type(old)(wraps(old.__func__)(make(old.__func__)))
+        elif inspect.isfunction(old):
+            new = wraps(old)(make(old))
+        else:  # an internal one may be gone in a later version
             return False
-        new = type(old)(wraps(old.__func__)(make(old.__func__)))
         setattr(owner, name, new)
         self._replaced.append((owner, name, old, new))
         return True
@@ -263,7 +275,8 @@ def _judged_load(load: Callable[..., Any]) -> Callable[..., Any]:
         if block is None:
             return load(cls, *args, **kwargs)
         wants_info = kwargs.pop("output_loading_info", False)
-        is_fresh, asked = _says_fresh(kwargs), getattr(kwargs.get("config"), "num_labels", None)
+        is_fresh, config = _says_fresh(kwargs), kwargs.get("config")
+        asked = getattr(config, "num_labels", None)
         noted: list[Any] = []
         token = _BASE_INFO.set(noted)
         try:
@@ -271,6 +284,7 @@ def _judged_load(load: Callable[..., Any]) -> Callable[..., Any]:
         finally:
             _BASE_INFO.reset(token)
         model, info = found if isinstance(found, tuple) else (found, None)
+        asked = model.config.num_labels if isinstance(config, str | PathLike) else asked
         reference = args[0] if args else kwargs.get("pretrained_model_name_or_path")
         infos = noted[:1] + ([] if info is None else [info])
         if not infos:  # somebody else's wrapper gives none
@@ -303,16 +317,17 @@ def _noted_info(finish: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _judged_adapter(load: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps `PeftModel.from_pretrained`: when it ends, the adapter has brought the head or not."""
+    """Wraps `load_adapter` of PEFT and of Transformers: when it ends, the adapter has brought the head or not."""
 
-    def from_pretrained(cls: type, model: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        found = load(cls, model, *args, **kwargs)
+    def load_adapter(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = load(self, *args, **kwargs)
         block = _PATCHES.block_of_this_load()
-        if block is not None and not kwargs.get("is_trainable"):
-            _judge_adapter(model, block.allow)
-        return found
+        # A `from_pretrained` that finds an adapter in the folder judges what both gave.
+        if block is not None and _BASE_INFO.get() is None and not kwargs.get("is_trainable"):
+            _judge_adapter(find_base(self), block.allow, getattr(result, "missing_keys", ()))
+        return result
 
-    return from_pretrained
+    return load_adapter
 
 
 def _noted_config(load: Callable[..., Any]) -> Callable[..., Any]:
@@ -353,7 +368,7 @@ def _judge_load(
     prefix = "" if getattr(model, "base_model", model) is model else f"{model.base_model_prefix}."
     if {name for name, _ in model.named_parameters()} <= missing:  # nobody who loads asks for that
         raise not_loaded(model, place, lost, saved)
-    if not prefix and _is_base_class(model):
+    if not prefix and is_base_class(model):
         return
     inside = [name for name in lost if name.startswith(prefix)]
     head = [name for name in lost if name not in inside]
@@ -363,7 +378,7 @@ def _judge_load(
     if inside or not may_be_new:
         head, inside = _split_by_path(model, head, inside)
     if is_fresh:  # another number of classes: who ignores that the sizes differ asks for a new head
-        renewed = [name for name in head if name in reshaped or _layer_of(name) in map(_layer_of, reshaped)]
+        renewed = [name for name in head if name in reshaped or layer_of(name) in map(layer_of, reshaped)]
         inside += [name for name in renewed if prefix and name.startswith(prefix)]
         head = [name for name in head if name not in renewed]
     if may_be_new:
@@ -378,18 +393,6 @@ def _judge_load(
         _LOST[model] = _Lost(place, tuple(unfilled))
         return
     raise not_loaded(model, place, unfilled, saved)
-
-
-def _layer_of(name: str) -> str:
-    """Gives the module that holds a parameter: weight and bias of one layer are new together."""
-    return name.rpartition(".")[0] or name
-
-
-def _is_base_class(model: nn.Module) -> bool:
-    """True if a class of Transformers has no head: those of an image and a text make scores, too (CLIP)."""
-    from headscope.core.model.classes.catalog import names_in_mapping
-
-    return type(model).__name__ in names_in_mapping("MODEL_MAPPING_NAMES") and not returns_logits(model)
 
 
 def _split_by_path(model: Any, head: list[str], inside: list[str]) -> tuple[list[str], list[str]]:
@@ -425,11 +428,11 @@ def _warn_unjudged(names: list[str], reason: str) -> None:
     warnings.warn(text, LoadNotJudged, stacklevel=6)
 
 
-def _judge_adapter(model: nn.Module, allow: tuple[str, ...]) -> None:
-    """Raises HeadNotLoaded for a base model to whose head the adapter, which is loaded by now, gave nothing."""
+def _judge_adapter(model: nn.Module, allow: tuple[str, ...], missing: Iterable[str] = ()) -> None:
+    """Raises HeadNotLoaded for a base model to whose head a loaded adapter gave nothing; `missing` its file lacks."""
     pending = _LOST.pop(model, None)
-    names = () if pending is None else pending.names
-    lost = [name for name in names if not (is_of_adapter(model, name, ()) or is_allowed(name, allow))]
+    names, own = () if pending is None else pending.names, {name.removeprefix(_OF_PEFT) for name in missing}
+    lost = [name for name in names if not (is_of_adapter(model, name, own) or is_allowed(name, allow))]
     if pending is not None and lost:
         raise not_loaded(model, pending.reference, lost, {}, "neither the base model nor the adapter gives")
 
@@ -443,8 +446,3 @@ def _is_called_from(module: str, but: str = "") -> bool:
             return True
         frame = frame.f_back  # type: ignore[assignment]
     return False
-
-
-def _has_adapter_for_inference(model: Any) -> bool:
-    """True if PEFT has loaded an adapter into the model that isn't to be trained."""
-    return any(getattr(one, "inference_mode", False) for one in (getattr(model, "peft_config", None) or {}).values())

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 from headscope.core.facts.counting import few_of
 from headscope.core.facts.report import find_missing
 from headscope.core.source.request import is_in_memory
-from headscope.errors import HeadNotLoaded, LoadNotJudged, UsageError
+from headscope.errors import HeadNotLoaded, HeadscopeError, LoadNotJudged, UsageError
 
 if TYPE_CHECKING:
     from torch import nn
@@ -44,6 +44,9 @@ def judge_in_memory(model: nn.Module, allow: tuple[str, ...]) -> None:
     except UsageError as err:
         what = f"strict judges a model of Transformers, not {type(model).__name__}"
         raise UsageError(what, _hint_on_models_in(model)) from err
+    except HeadscopeError as err:
+        warnings.warn(f"headscope.strict can't judge the model: {err.message}", LoadNotJudged, stacklevel=4)
+        return
     missing = find_missing(report)
     lost = [name for name in (*missing.head, *missing.elsewhere) if not is_allowed(name, allow)]
     by_adapter = [name for name in lost if ".modules_to_save." in name]
@@ -88,6 +91,13 @@ def saved_class_count(config: Mapping[str, Any], kind: Any) -> int:
         return int(config.get("num_labels") or len(config.get("id2label") or "12"))
 
 
+def is_base_class(model: nn.Module) -> bool:
+    """True if a class of Transformers has no head: those of an image and a text make scores, too (CLIP)."""
+    from headscope.core.model.classes.catalog import names_in_mapping
+
+    return type(model).__name__ in names_in_mapping("MODEL_MAPPING_NAMES") and not returns_logits(model)
+
+
 def returns_logits(model: nn.Module) -> bool:
     """True if the forward is annotated to return scores, such as `logits_per_image`."""
     try:
@@ -116,6 +126,24 @@ def find_kept_quiet(model: nn.Module, before: set[str], told: Iterable[str]) -> 
     given = {id(value) for name, value in named.items() if name not in before}
     prefix = f"{getattr(model, 'base_model_prefix', '')}."
     return {name for name in quiet if name in named and id(named[name]) not in given and not name.startswith(prefix)}
+
+
+def layer_of(name: str) -> str:
+    """Gives the module that holds a parameter: weight and bias of one layer are new together."""
+    return name.rpartition(".")[0] or name
+
+
+def find_base(model: Any) -> Any:
+    """Gives the model in the wrapper of PEFT; a model of Transformers is its own."""
+    from transformers import PreTrainedModel
+
+    base = model if isinstance(model, PreTrainedModel) else model.base_model
+    return base if isinstance(base, PreTrainedModel) else getattr(base, "model", base)
+
+
+def has_adapter_for_inference(model: Any) -> bool:
+    """True if PEFT has loaded an adapter into the model that isn't to be trained."""
+    return any(getattr(one, "inference_mode", False) for one in (getattr(model, "peft_config", None) or {}).values())
 
 
 def is_of_adapter(model: nn.Module, name: str, missing: Iterable[str]) -> bool:

@@ -16,7 +16,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForSequenceClassification as Auto, BertForSequenceClassification
 
 import headscope
-from headscope.errors import HeadNotLoaded, LoadNotJudged, UsageError
+from headscope.errors import HeadNotLoaded, LoadNotJudged, Unsupported, UsageError
 from tests.api.loaded.test_strict import saved, transformers_is_as_it_was
 
 __all__ = ["saved", "transformers_is_as_it_was"]
@@ -220,3 +220,15 @@ def test_a_missing_buffer_is_not_called_random(saved: Path) -> None:
     assert caught.value.parameters == ("scale",) and "random" not in caught.value.message
     with pytest.raises(HeadNotLoaded, match="random at every load; missing buffers are"), headscope.strict():
         Scaled.from_pretrained(saved / "lost")
+
+
+def test_a_model_in_memory_that_can_not_be_examined_is_warned_of(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of bitsandbytes' 8-bit layers, whose parameters lack what a first call puts there."""
+    model = Auto.from_pretrained(saved / "whole")
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise Unsupported("it is packed", "load it whole")
+
+    monkeypatch.setattr("headscope.slices.inspect.run.inspect", refuse)
+    with pytest.warns(LoadNotJudged, match="it is packed"):
+        headscope.strict(model)

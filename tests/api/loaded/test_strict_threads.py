@@ -133,9 +133,8 @@ THREADS: dict[str, tuple[Callable[[Path], Any], set[str] | None]] = {
 @pytest.mark.parametrize("thread", THREADS)
 def test_the_situation_of_a_thread_is_stopped(thread: str, made: Path) -> None:
     load, lost = THREADS[thread]
-    kept = []
     with pytest.raises(HeadNotLoaded) as caught, headscope.strict():
-        kept.append(load(made))  # a model that nobody keeps is judged no more
+        load(made)
     assert {*caught.value.parameters} == (
         lost or {*FAMILIES["bert"].build("BertForSequenceClassification").state_dict()}
     )
@@ -145,6 +144,47 @@ def test_the_situation_of_a_thread_is_stopped(thread: str, made: Path) -> None:
 def test_the_same_load_of_a_whole_save_passes(name: str, made: Path) -> None:
     with headscope.strict():
         Auto.from_pretrained(made / name)
+
+
+def _load_adapter(place: Path, base: Path, wrapper: Any = None, **options: Any) -> Any:
+    model = Auto.from_pretrained(base, num_labels=2)
+    if wrapper is not None:
+        return wrapper.from_pretrained(model, str(place), **options)
+    model.load_adapter(str(place), **options)
+    return model
+
+
+@pytest.mark.parametrize("wrapper", [None, peft.PeftModel, peft.PeftMixedModel])
+def test_an_adapter_is_judged_when_its_load_ends(wrapper: Any, made: Path) -> None:
+    with headscope.strict():
+        _load_adapter(made / "full", made / "base", wrapper)
+        _load_adapter(made / "bare", made / "whole", wrapper)
+        with pytest.raises(HeadNotLoaded):
+            _load_adapter(made / "bare", made / "base", wrapper)
+    if wrapper is not peft.PeftMixedModel:  # which isn't loaded to be trained
+        with headscope.strict():
+            _load_adapter(made / "bare", made / "base", wrapper, is_trainable=True)
+
+
+@pytest.mark.parametrize("part", ["classifier", "classifier.bias"])
+def test_a_head_that_the_adapter_declares_and_lacks_is_not_given(part: str, made: Path, tmp_path: Path) -> None:
+    shutil.copytree(made / "full", tmp_path / "lost")
+    without(tmp_path / "lost", part, name="adapter_model.safetensors")
+    with pytest.raises(HeadNotLoaded) as caught, headscope.strict():
+        _load_adapter(tmp_path / "lost", made / "base")
+    assert "neither the base model nor the adapter gives" in str(caught.value)
+
+
+def test_a_configuration_given_by_its_place_says_the_classes_as_an_object_does(made: Path, tmp_path: Path) -> None:
+    config = transformers.AutoConfig.from_pretrained(made / "base")
+    config.num_labels = 3
+    config.save_pretrained(tmp_path)
+    for given in (str(tmp_path), tmp_path, config):
+        with headscope.strict():
+            model = transformers.BertForSequenceClassification.from_pretrained(made / "base", config=given)
+        assert model.config.num_labels == 3
+    with pytest.raises(HeadNotLoaded), headscope.strict():
+        transformers.BertForSequenceClassification.from_pretrained(made / "base", config=str(made / "base"))
 
 
 def linked() -> Iterator[str]:

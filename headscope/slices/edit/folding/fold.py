@@ -291,7 +291,8 @@ def _fields_of_scores(checkpoint: Checkpoint, source: FoldSource, settings: Mapp
     elif source.rows and pipeline is not None:
         function = pipeline.activation.lower().replace("identity", Activation.NONE)
     if source.kind is not FoldKind.CLASS:
-        found |= {"problem_type": _PROBLEMS[function]} if function in _PROBLEMS else {}
+        is_constant = function == Activation.SOFTMAX and len(source.labels) == 1  # which Transformers refuses
+        found |= {"problem_type": _PROBLEMS[function]} if function in _PROBLEMS and not is_constant else {}
         if getattr(checkpoint.choice.config, _PAD, None) is None:
             pad = open_tokenizer(checkpoint.location).pad_token_id
             found |= {_PAD: pad} if pad is not None else {}
