@@ -23,11 +23,11 @@ from headscope.slices.loaded.unfilled import (
     find_base,
     find_kept_quiet,
     has_adapter_for_inference,
+    holder_of,
     is_allowed,
     is_base_class,
     is_of_adapter,
     judge_in_memory,
-    layer_of,
     not_loaded,
     read_saved_config,
     refuse_other_things,
@@ -378,7 +378,7 @@ def _judge_load(
     if inside or not may_be_new:
         head, inside = _split_by_path(model, head, inside)
     if is_fresh:  # another number of classes: who ignores that the sizes differ asks for a new head
-        renewed = [name for name in head if name in reshaped or layer_of(name) in map(layer_of, reshaped)]
+        renewed = [name for name in head if name in reshaped or holder_of(name) in map(holder_of, reshaped)]
         inside += [name for name in renewed if prefix and name.startswith(prefix)]
         head = [name for name in head if name not in renewed]
     if may_be_new:

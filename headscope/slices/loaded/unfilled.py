@@ -128,7 +128,7 @@ def find_kept_quiet(model: nn.Module, before: set[str], told: Iterable[str]) -> 
     return {name for name in quiet if name in named and id(named[name]) not in given and not name.startswith(prefix)}
 
 
-def layer_of(name: str) -> str:
+def holder_of(name: str) -> str:
     """Gives the module that holds a parameter: weight and bias of one layer are new together."""
     return name.rpartition(".")[0] or name
 
