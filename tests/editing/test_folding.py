@@ -162,6 +162,18 @@ def test_a_chain_keeps_the_card_and_the_function_of_its_class(
     assert library["activation_fn"].endswith(f".{kept}")
 
 
+def test_a_chain_names_the_function_that_cross_encoder_puts_on_its_class(tmp_path: Path) -> None:
+    library: Any = pytest.importorskip("sentence_transformers")
+    function = {"activation_fn": "torch.nn.modules.activation.Softmax"}
+    save_encoder(
+        "ModernBert", "ForSequenceClassification", tmp_path / "class", num_labels=3, sentence_transformers=function
+    )
+    folded = headscope.edit(tmp_path / "class", tmp_path / "chain", as_class="chain")
+    before, after = (library.CrossEncoder(str(tmp_path / name)).predict([("a", "b")]) for name in ("class", "chain"))
+    assert np.allclose(before, np.exp(after) / np.exp(after).sum(), atol=1e-5) and not np.allclose(before, after)
+    assert "CrossEncoder puts Softmax on the class's scores" in json.dumps(folded.to_dict())
+
+
 def test_a_softmax_over_one_score_is_no_problem_type_of_transformers(tmp_path: Path) -> None:
     pytest.importorskip("sentence_transformers")
     function = {"activation_fn": "torch.nn.modules.activation.Softmax"}

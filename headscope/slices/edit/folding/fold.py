@@ -235,7 +235,10 @@ def _sentences_to_do(
     """Yields what the library does to scores, and the caller to texts, beside the arithmetic of the head."""
     if target.kind is FoldKind.CHAIN:
         function = _function_on_scores(checkpoint, source)
-        if function == Activation.NOT_DETERMINED:
+        stated = checkpoint.manifest.sentence.activation if checkpoint.manifest.sentence is not None else ""
+        if function == Activation.NOT_DETERMINED and stated:
+            yield f"CrossEncoder puts {stated} on the class's scores, and none on the chain's: put it there yourself."
+        elif function == Activation.NOT_DETERMINED:
             yield "Which function the scores had is not determined; CrossEncoder puts none on them."
         elif function not in (Activation.NONE, Activation.SIGMOID):
             yield f"CrossEncoder doesn't put {function} on the scores: put it there yourself."
