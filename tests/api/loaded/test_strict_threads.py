@@ -187,6 +187,13 @@ def test_a_configuration_given_by_its_place_says_the_classes_as_an_object_does(m
         transformers.BertForSequenceClassification.from_pretrained(made / "base", config=str(made / "base"))
 
 
+def test_the_error_at_the_base_of_an_adapter_says_how_to_let_it_bring_the_head(made: Path) -> None:
+    with headscope.strict():
+        with pytest.raises(HeadNotLoaded, match="give this load num_labels"):
+            peft.PeftModel.from_pretrained(Auto.from_pretrained(made / "base"), made / "full")
+        peft.PeftModel.from_pretrained(Auto.from_pretrained(made / "base", num_labels=2), made / "full")
+
+
 def linked() -> Iterator[str]:
     for line in PAGE.read_text(encoding="utf-8").splitlines():
         yield from re.findall(r"\[([\w.-]+/[\w.-]+#\d+)\]\(https://github\.com/", line)

@@ -42,6 +42,8 @@ _PLAIN: dict[str, tuple[Any, ...]] = {
 _OF_TOKENIZER = ("do_lower_case", "tokenizer_name_or_path", "processor_kwargs.")
 _SAVED_ELSEWHERE = (*_OF_TOKENIZER, "max_seq_length", "config_kwargs.", "model_kwargs.dtype")
 """Settings that a save of the library puts into the tokenizer, config.json or the weights."""
+_LONGEST = 60
+"""How much of a value a refusal shows."""
 _TASKS = {FoldKind.CLASS: ("sequence-classification",), FoldKind.SETFIT: ("feature-extraction",)}
 
 
@@ -54,8 +56,9 @@ def check_base_settings(
     """
     first = next((part for part in pipeline.parts[:1] if part.name == "Transformer"), None)
     files = (BASE_SETTINGS, *(f"sentence_{family}_config.json" for family in _OLDER_FILES))
-    for file in files if first is not None else ():
-        assert first is not None
+    if first is None:
+        return
+    for file in files:
         is_there = (folder / first.folder / file).is_file()
         if not (is_there and (settings := settings_of_module(Folder(folder), first.folder, file))):
             continue  # the library looks further, too
@@ -69,9 +72,6 @@ def check_base_settings(
                     f"{file} has {key}: {json.dumps(value)[:_LONGEST]}, which the fold would lose", _step_for(key)
                 )
         return
-
-
-_LONGEST = 60
 
 
 def _settings_in_files(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
