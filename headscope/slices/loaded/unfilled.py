@@ -166,7 +166,7 @@ def not_loaded(
     name, says = type(model).__name__, says or f"{reference or 'the checkpoint'} doesn't give"
     modules = sorted({one.rpartition(".")[0] or one for one in lost})
     hint = "use the save that holds them" if name in (saved.get("architectures") or ()) else "train the head first"
-    if "peft" in sys.modules and not says:
+    if "peft" in sys.modules and saved:  # neither a model in memory nor the end of an adapter's load has it
         hint += "; an adapter that brings them can only come after it: give this load num_labels"
     buffers = {*lost} & {one for one, _ in model.named_buffers(remove_duplicate=False)}
     states = ["random at every load"] if len(buffers) < len(lost) else []
