@@ -24,7 +24,57 @@ _ALIKE, _SOMEWHAT_ALIKE = 0.75, 0.65
 _MOST_WORDS = 0.6
 """A topic with fewer of a question's words, by weight, is probably about something else."""
 _WORD = re.compile(r"[a-z0-9]+")
-_JOINING = {"and", "or", "vs", "versus", "in", "of", "with", "on", "for", "from", "to", "my", "the", "a", "an", "this"}
+_JOINING = frozenset(
+    [
+        "a",
+        "an",
+        "and",
+        "are",
+        "as",
+        "at",
+        "be",
+        "but",
+        "can",
+        "do",
+        "does",
+        "for",
+        "from",
+        "has",
+        "have",
+        "how",
+        "i",
+        "in",
+        "is",
+        "it",
+        "my",
+        "of",
+        "on",
+        "or",
+        "our",
+        "s",
+        "t",
+        "that",
+        "the",
+        "their",
+        "this",
+        "to",
+        "versus",
+        "vs",
+        "was",
+        "were",
+        "what",
+        "when",
+        "where",
+        "which",
+        "who",
+        "why",
+        "will",
+        "with",
+        "you",
+        "your",
+    ]
+)
+_ENDING = re.compile(r"(?<=\w{3})(?:ings?|ed|e?s|e)$")
 _ASKING = re.compile(
     r"^(what(('s| is| are| does))?|why (is|are|does|do)|how (do i|does|to)|explain|is|the|a|an)( (a|an|the|my))?\s+",
     re.I,
@@ -98,14 +148,26 @@ def find_topics(words: Sequence[str]) -> tuple[Topic, ...]:
         return (mentioned,)
     if not rest and found:
         return tuple(dict.fromkeys(found))
-    raise _unknown_topic_error(" ".join(rest), by_name)
+    raise _unknown_topic_error(" ".join(words), " ".join(rest), by_name)
 
 
 def _mentioned_topic(text: str) -> Topic | None:
-    """Finds the topic with the longest name of several words inside a question or a pasted message."""
+    """Finds the topic with the longest name of several words inside a question or a pasted message.
+
+    A name as it is written comes before one whose words are there in another order, or with other endings.
+    """
     words = " ".join(_WORD.findall(text.lower()))
-    names = [name for name in _topics_by_name() if " " in name and f" {' '.join(_WORD.findall(name))} " in f" {words} "]
-    return _topics_by_name()[max(names, key=len)] if names else None
+    asked = _stems_of(words)
+    names = [(name, " ".join(_WORD.findall(name))) for name in _topics_by_name() if " " in name]
+    named = [name for name, plain in names if f" {plain} " in f" {words} "]
+    named = named or [name for name, plain in names if len(_stems_of(plain)) > 1 and _stems_of(plain) <= asked]
+    return _topics_by_name()[max(named, key=lambda name: (len(_stems_of(name)), len(name)))] if named else None
+
+
+@cache
+def _stems_of(text: str) -> frozenset[str]:
+    """Gives the words of a text that say what it is about, without their commonest endings."""
+    return frozenset(_ENDING.sub("", word) for word in _WORD.findall(text.lower()) if word not in _JOINING)
 
 
 @cache
@@ -147,16 +209,17 @@ def _names_of(topic: Topic) -> tuple[str, ...]:
     return (*names, topic.title, *said)
 
 
-def _unknown_topic_error(name: str, by_name: dict[str, Topic]) -> UsageError:
-    wanted = _plain_spelling(name)
+def _unknown_topic_error(asked: str, rest: str, by_name: dict[str, Topic]) -> UsageError:
+    """Builds the error with the topics nearest to `rest`, the part of the question that names none."""
+    wanted = _plain_spelling(rest)
     begun = sorted(known for known in by_name if wanted and known.startswith(wanted))
     inside = [known for known in by_name if wanted and (wanted in known.split() or known in wanted.split())]
     close = [*begun, *get_close_matches(wanted, by_name, n=_NEAR, cutoff=_ALIKE)]
-    ids = [*(by_name[known].id for known in close), *_topic_ids_about(wanted), *(by_name[known].id for known in inside)]
+    ids = [*(by_name[known].id for known in close), *_topic_ids_about(asked), *(by_name[known].id for known in inside)]
     ids = ids or [by_name[known].id for known in get_close_matches(wanted, by_name, n=1, cutoff=_SOMEWHAT_ALIKE)]
-    near = list(dict.fromkeys(ids if wanted else ()))[:_NEAR]
+    near = [f"{id} ({rule_name(id)})" if rule_name(id) else id for id in dict.fromkeys(ids if wanted else ())][:_NEAR]
     hint = f"did you mean {' or '.join(near)}?" if near else "`headscope explain` lists the topics"
-    return UsageError(f"no such topic: {name}", hint)
+    return UsageError(f"no such topic: {asked}", hint)
 
 
 def _topic_ids_about(wanted: str) -> list[str]:
@@ -165,7 +228,7 @@ def _topic_ids_about(wanted: str) -> list[str]:
     Words that no topic holds don't count; if they are more than half, no topic is about the rest.
     """
     held = _words_by_topic()
-    words = set(_WORD.findall(wanted))
+    words = _stems_of(wanted)
     weights = {word: log(len(held) / number) for word in words if (number := sum(word in own for own in held.values()))}
     if len(weights) * 2 < len(words):
         return []
@@ -178,10 +241,11 @@ def _topic_ids_about(wanted: str) -> list[str]:
 
 @cache
 def _words_by_topic() -> dict[str, frozenset[str]]:
-    return {
-        item.id: frozenset(_WORD.findall(_plain_spelling(f"{' '.join(_names_of(item))} {item.text}")))
-        for item in topics()
-    }
+    """Indexes what a topic is called, also by people who ask, and its text."""
+    called: dict[str, list[str]] = {}
+    for name, topic in _topics_by_name().items():
+        called.setdefault(topic.id, []).append(name)
+    return {item.id: _stems_of(" ".join((*called[item.id], item.text))) for item in topics()}
 
 
 def _plain_spelling(name: str) -> str:

@@ -227,6 +227,39 @@ def test_the_texts_run_through_both_whole_models(bert: Path, tmp_path: Path) -> 
     assert (found.verdict.value, found.proof.texts) == ("proven", 2), found.proof
 
 
+@pytest.mark.parametrize("link", [False, True])
+def test_a_padding_token_is_named_in_the_tokenizer_too(link: bool, tmp_path: Path) -> None:
+    """A batch needs both; Transformers' own tokenizer and model are asked, and what the source has stays."""
+    from scorers import save_tokenizer
+
+    source, new = tmp_path / "old", tmp_path / "new"
+    saved("GPT2ForSequenceClassification", source, {**TEXT, "vocab_size": 200, "pad_token_id": None})
+    tokenizer = save_tokenizer(source)
+    tokenizer.pad_token = None
+    tokenizer.save_pretrained(source)
+    states = checkpoint_edit.file_states(source)
+    end = tokenizer.convert_tokens_to_ids("[SEP]")
+    found = headscope.edit(source, new, pad_token_id=end, link=link)
+    assert found.verdict.value == "proven" and any("'[SEP]'" in sentence for sentence in found.approximate)
+    assert checkpoint_edit.file_states(source) == states
+    assert transformers.AutoTokenizer.from_pretrained(source).pad_token is None
+    padding = transformers.AutoTokenizer.from_pretrained(new)
+    model = transformers.GPT2ForSequenceClassification.from_pretrained(new).eval()
+    texts = ["w1 w2 w3", "w7"]
+    with torch.no_grad():
+        batch = model(**padding(texts, padding=True, return_tensors="pt")).logits
+        single = torch.cat([model(**padding(text, return_tensors="pt")).logits for text in texts])
+    assert torch.allclose(batch, single, atol=1e-5)
+    again = headscope.edit(new, tmp_path / "again", pad_token_id=7)
+    assert any("still pads with '[SEP]'" in sentence for sentence in again.approximate)
+    assert transformers.AutoTokenizer.from_pretrained(tmp_path / "again").pad_token == "[SEP]"
+
+
+def test_a_padding_token_that_no_tokenizer_has_is_said(bert: Path, tmp_path: Path) -> None:
+    found = headscope.edit(bert, tmp_path / "new", pad_token_id=7)
+    assert any("No tokenizer beside the weights has token 7" in sentence for sentence in found.approximate)
+
+
 def test_the_command_writes_a_folder_that_other_commands_understand(
     bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

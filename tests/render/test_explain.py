@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import re
 import subprocess
 import sys
 import textwrap
@@ -86,6 +87,15 @@ def test_case_spaces_and_the_plural_make_no_difference(written: str, found: str)
         ("why does my GPT-2 classifier give other scores in a batch?", "why batched predictions differ"),
         ("how do I make the load fail if the head is random?", "strict"),
         ("does vLLM compute the same as my training?", "vllm"),
+        ("is the classifier saved", "HS107"),
+        ("predictions are random", "random head"),
+        ("the loss is not decreasing", "does not learn"),
+        ("why do my multilabel probabilities not sum to 1?", "multi-label"),
+        (
+            "Some weights of the model checkpoint at m were not used when initializing BertModel: ['classifier.bias']",
+            "unused",
+        ),
+        ("CUDA out of memory", "training settings"),
     ],
 )
 def test_a_question_leads_to_its_topic(question: str, found: str) -> None:
@@ -164,6 +174,18 @@ def test_the_message_of_a_loader_leads_to_its_rule(message: str, rule: str) -> N
     except UsageError as err:
         first = err.hint.split(" ", 3)[3]
     assert first.startswith(rule)
+
+
+def test_nearest_topics_say_what_they_are_and_the_question_stays_whole() -> None:
+    with pytest.raises(UsageError) as caught:
+        find_topics(["is", "the", "LoRA", "of", "my", "colleague", "transposed"])
+    assert caught.value.message == "no such topic: is the LoRA of my colleague transposed"
+    with pytest.raises(UsageError, match="no such topic") as caught:
+        find_topics(("skipped data files of a lightning checkpoint",))
+    assert re.search(r"HS\d{3} \([a-z-]+\)", caught.value.hint)
+    with pytest.raises(UsageError) as caught:
+        headscope.explain("qwen")
+    assert caught.value.hint.startswith("did you mean qwen2 or ")
 
 
 def test_words_of_no_topic_lead_to_the_list() -> None:

@@ -21,6 +21,7 @@ from headscope.copies.facts import (
     FitKind,
     LabelOrigin,
 )
+from headscope.copies.padding import TOKENIZER, plan_padding, write_pad_token
 from headscope.copies.proving import ProofTask, prove_apart
 from headscope.copies.writing import (
     NewTensor,
@@ -77,6 +78,8 @@ class _Plan:
     config: dict[str, Any]
     exact: tuple[str, ...]
     approximate: tuple[str, ...]
+    pad_token: str = ""
+    """What tokenizer_config.json has to name as the padding token; "" if it stays as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +275,7 @@ def _plan_edit(checkpoint: Checkpoint, wish: EditWish) -> _Plan:
     tensors: tuple[ClassTensor, ...] = ()
     exact: list[str] = []
     approximate: list[str] = []
+    pad_token = ""
     if wish.touches_rows:
         labels = plan_labels(report.model.labels, wish.changes, is_softmax=function == Activation.SOFTMAX)
         function = score_function(checkpoint, wish, len(labels))
@@ -286,8 +290,8 @@ def _plan_edit(checkpoint: Checkpoint, wish: EditWish) -> _Plan:
             is_exact, sentence = of_number_format(before, wish.dtype)
             (exact if is_exact else approximate).append(sentence)
     if "pad_token_id" in wish.settings:
-        _check_token(checkpoint, wish.settings["pad_token_id"])
-        approximate.append("The padding token decides what is masked or read: scores of padded texts may change.")
+        pad_token, sentences = plan_padding(checkpoint, wish.settings["pad_token_id"])
+        approximate += sentences
     function_sentence = of_function(report.model.activation, function)
     approximate += [function_sentence] if function_sentence else []
     named, old = wish.changes.labels, report.model.labels
@@ -299,7 +303,7 @@ def _plan_edit(checkpoint: Checkpoint, wish: EditWish) -> _Plan:
         raise UsageError("no change was given", "name a change, such as --rename OLD=NEW")
     if not (labels or wish.merge_adapter):
         exact.append("No weight changes.")
-    return _Plan(labels, tensors, config, tuple(exact), tuple(approximate))
+    return _Plan(labels, tensors, config, tuple(exact), tuple(approximate), pad_token)
 
 
 def _check_unicode(*configs: Mapping[str, Any]) -> None:
@@ -323,13 +327,6 @@ def _fit_wish(checkpoint: Checkpoint, wish: EditWish, tell: Progress) -> tuple[E
     function = score_function(checkpoint, wish, len(rows))
     found = fit_to_texts(checkpoint, rows, wish, activation=function, tell=tell)
     return wish.with_fit(found.temperature, {item.label: item.probability for item in found.thresholds}), found
-
-
-def _check_token(checkpoint: Checkpoint, token: int) -> None:
-    """Raises UsageError for a token that the model has no embedding of."""
-    size = checkpoint.built.embedding_rows or checkpoint.built.vocab_size
-    if size is not None and token >= size:
-        raise UsageError(f"token {token:,} is not in the vocabulary of {size:,} tokens", "give the ID of a token")
 
 
 def _build_report(job: _Job) -> EditReport:
@@ -393,11 +390,14 @@ def _write_result(job: _Job, folder: Path, report: EditReport) -> None:
     is_converted = manifest.format is not WeightsFormat.SAFETENSORS  # pickles become safetensors, so all are written
     rewritten = {header.file for header in manifest.tensors if is_converted or header.key in new}
     indexes = {name for name in job.names if name in INDEXES} if rewritten else set()
-    taken = taken_names(job.names, report.left_out, *rewritten, *indexes, _CONFIG, EDIT_RECORD)
+    settings = {TOKENIZER} if plan.pad_token else set()
+    taken = taken_names(job.names, report.left_out, *rewritten, *indexes, *settings, _CONFIG, EDIT_RECORD)
     copy_files(job.source, folder, taken, link=job.wish.link)
     if rewritten:
         write_weights(folder, manifest, stored, new)
     write_json(folder / _CONFIG, plan.config)
+    if plan.pad_token:
+        write_pad_token(folder / TOKENIZER, job.source / TOKENIZER, plan.pad_token)
     _add_card(folder, report)
     job.checkpoint.release()  # the proof, in another process, needs the memory
 

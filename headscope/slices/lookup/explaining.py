@@ -127,5 +127,9 @@ def _with_nearest_class(err: UsageError, word: str) -> UsageError:
 
     from headscope.core.upstream.class_sources import class_names_defined
 
-    near = get_close_matches(word, class_names_defined(), n=3, cutoff=0.8) if _CLASS.fullmatch(word) else []
+    if _CLASS.fullmatch(word):
+        near = get_close_matches(word, class_names_defined(), n=3, cutoff=0.8)
+    else:
+        named = (_CLASSIFIER.fullmatch(name) for name in class_names_defined())
+        near = sorted({found["family"].lower() for found in named if found and found[0].lower().startswith(word)})[:4]
     return UsageError(err.message, f"did you mean {' or '.join(near)}?") if near else err
