@@ -24,56 +24,11 @@ _ALIKE, _SOMEWHAT_ALIKE = 0.75, 0.65
 _MOST_WORDS = 0.6
 """A topic with fewer of a question's words, by weight, is probably about something else."""
 _WORD = re.compile(r"[a-z0-9]+")
-_JOINING = frozenset(
-    [
-        "a",
-        "an",
-        "and",
-        "are",
-        "as",
-        "at",
-        "be",
-        "but",
-        "can",
-        "do",
-        "does",
-        "for",
-        "from",
-        "has",
-        "have",
-        "how",
-        "i",
-        "in",
-        "is",
-        "it",
-        "my",
-        "of",
-        "on",
-        "or",
-        "our",
-        "s",
-        "t",
-        "that",
-        "the",
-        "their",
-        "this",
-        "to",
-        "versus",
-        "vs",
-        "was",
-        "were",
-        "what",
-        "when",
-        "where",
-        "which",
-        "who",
-        "why",
-        "will",
-        "with",
-        "you",
-        "your",
-    ]
+_SMALL_WORDS = (
+    "a an and are as at be but can do does for from has have how i in is it my of on or our s t that the their this to "
+    "versus vs was were what when where which who why will with you your"
 )
+_JOINING = frozenset(_SMALL_WORDS.split())
 _ENDING = re.compile(r"(?<=\w{3})(?:ings?|ed|e?s|e)$")
 _ASKING = re.compile(
     r"^(what(('s| is| are| does))?|why (is|are|does|do)|how (do i|does|to)|explain|is|the|a|an)( (a|an|the|my))?\s+",

@@ -181,7 +181,7 @@ def test_nearest_topics_say_what_they_are_and_the_question_stays_whole() -> None
         find_topics(["is", "the", "LoRA", "of", "my", "colleague", "transposed"])
     assert caught.value.message == "no such topic: is the LoRA of my colleague transposed"
     with pytest.raises(UsageError, match="no such topic") as caught:
-        find_topics(("skipped data files of a lightning checkpoint",))
+        find_topics(("stale index of shards",))
     assert re.search(r"HS\d{3} \([a-z-]+\)", caught.value.hint)
     with pytest.raises(UsageError) as caught:
         headscope.explain("qwen")
