@@ -162,12 +162,23 @@ def is_of_adapter(model: nn.Module, name: str, missing: Iterable[str]) -> bool:
 def not_loaded(
     model: nn.Module, reference: str, lost: list[str], saved: Mapping[str, Any], says: str = ""
 ) -> HeadNotLoaded:
-    """Builds the error for lost parameters, whose hint depends on whether the checkpoint was saved from this class."""
-    name, says = type(model).__name__, says or f"{reference or 'the checkpoint'} doesn't give"
+    """Builds the error for lost parameters; the hint depends on what ended: a load, of which class, or an adapter's.
+
+    An adapter's load gives what it `says` first in place of the checkpoint.
+    """
+    name, rule = type(model).__name__, "HS107" if says else "HS102"
     modules = sorted({one.rpartition(".")[0] or one for one in lost})
-    hint = "use the save that holds them" if name in (saved.get("architectures") or ()) else "train the head first"
-    if "peft" in sys.modules and saved:  # neither a model in memory nor the end of an adapter's load has it
-        hint += "; an adapter that brings them can only come after it: give this load num_labels"
+    if says:
+        hint = (
+            f"train and save the head with the adapter: task_type of its LoraConfig, or modules_to_save={modules[:4]}"
+        )
+    elif name in (saved.get("architectures") or ()):
+        hint = "use the save that holds them"
+    else:
+        hint = "train the head first"
+        if "peft" in sys.modules and saved:  # a model in memory was loaded without it
+            hint += "; an adapter that brings them can only come after it: give this load num_labels"
+    says = says or f"{reference or 'the checkpoint'} doesn't give"
     buffers = {*lost} & {one for one, _ in model.named_buffers(remove_duplicate=False)}
     states = ["random at every load"] if len(buffers) < len(lost) else []
     # The model is built on the meta device: a load loses what the constructor put into a buffer.
@@ -176,6 +187,6 @@ def not_loaded(
     )
     return HeadNotLoaded(
         f"{says} {few_of(lost)} of {name}: {'; '.join(states)}",
-        f"{hint}; if they are meant to be new: headscope.strict(allow={modules[:4]!r}); `headscope explain HS102`",
+        f"{hint}; if they are meant to be new: headscope.strict(allow={modules[:4]!r}); `headscope explain {rule}`",
         parameters=tuple(lost),
     )

@@ -159,8 +159,9 @@ def test_an_adapter_is_judged_when_its_load_ends(wrapper: Any, made: Path) -> No
     with headscope.strict():
         _load_adapter(made / "full", made / "base", wrapper)
         _load_adapter(made / "bare", made / "whole", wrapper)
-        with pytest.raises(HeadNotLoaded):
+        with pytest.raises(HeadNotLoaded) as caught:
             _load_adapter(made / "bare", made / "base", wrapper)
+    assert "modules_to_save=['classifier']" in caught.value.hint and "HS107" in caught.value.hint
     if wrapper is not peft.PeftMixedModel:  # which isn't loaded to be trained
         with headscope.strict():
             _load_adapter(made / "bare", made / "base", wrapper, is_trainable=True)
