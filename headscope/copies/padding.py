@@ -10,7 +10,7 @@ from headscope.core.model.loading.inference import open_tokenizer
 from headscope.core.source.checkpoint import Checkpoint
 from headscope.errors import HeadscopeError, UsageError
 
-TOKENIZER = "tokenizer_config.json"
+TOKENIZER_CONFIG = "tokenizer_config.json"
 
 
 def plan_padding(checkpoint: Checkpoint, token_id: int) -> tuple[str, list[str]]:

@@ -21,7 +21,7 @@ from headscope.copies.facts import (
     FitKind,
     LabelOrigin,
 )
-from headscope.copies.padding import TOKENIZER, plan_padding, write_pad_token
+from headscope.copies.padding import TOKENIZER_CONFIG, plan_padding, write_pad_token
 from headscope.copies.proving import ProofTask, prove_apart
 from headscope.copies.writing import (
     NewTensor,
@@ -390,14 +390,14 @@ def _write_result(job: _Job, folder: Path, report: EditReport) -> None:
     is_converted = manifest.format is not WeightsFormat.SAFETENSORS  # pickles become safetensors, so all are written
     rewritten = {header.file for header in manifest.tensors if is_converted or header.key in new}
     indexes = {name for name in job.names if name in INDEXES} if rewritten else set()
-    settings = {TOKENIZER} if plan.pad_token else set()
+    settings = {TOKENIZER_CONFIG} if plan.pad_token else set()
     taken = taken_names(job.names, report.left_out, *rewritten, *indexes, *settings, _CONFIG, EDIT_RECORD)
     copy_files(job.source, folder, taken, link=job.wish.link)
     if rewritten:
         write_weights(folder, manifest, stored, new)
     write_json(folder / _CONFIG, plan.config)
     if plan.pad_token:
-        write_pad_token(folder / TOKENIZER, job.source / TOKENIZER, plan.pad_token)
+        write_pad_token(folder / TOKENIZER_CONFIG, job.source / TOKENIZER_CONFIG, plan.pad_token)
     _add_card(folder, report)
     job.checkpoint.release()  # the proof, in another process, needs the memory
 

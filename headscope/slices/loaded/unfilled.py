@@ -164,7 +164,7 @@ def not_loaded(
 ) -> HeadNotLoaded:
     """Builds the error for lost parameters; the hint depends on what ended: a load, of which class, or an adapter's.
 
-    An adapter's load gives what it `says` first in place of the checkpoint.
+    An adapter's load gives what it `says` first instead of the checkpoint.
     """
     name, rule = type(model).__name__, "HS107" if says else "HS102"
     modules = sorted({one.rpartition(".")[0] or one for one in lost})
