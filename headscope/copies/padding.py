@@ -10,8 +10,6 @@ from headscope.core.model.loading.inference import open_tokenizer
 from headscope.core.source.checkpoint import Checkpoint
 from headscope.errors import HeadscopeError, UsageError
 
-TOKENIZER_CONFIG = "tokenizer_config.json"
-
 
 def plan_padding(checkpoint: Checkpoint, token_id: int) -> tuple[str, list[str]]:
     """Finds what a new padding token of the model asks of the tokenizer beside it.

@@ -21,7 +21,7 @@ from headscope.copies.facts import (
     FitKind,
     LabelOrigin,
 )
-from headscope.copies.padding import TOKENIZER_CONFIG, plan_padding, write_pad_token
+from headscope.copies.padding import plan_padding, write_pad_token
 from headscope.copies.proving import ProofTask, prove_apart
 from headscope.copies.writing import (
     NewTensor,
@@ -40,7 +40,7 @@ from headscope.copies.writing import (
     write_small_file,
     write_weights,
 )
-from headscope.core.checkpoints.checkpoint_files import open_sidecar
+from headscope.core.checkpoints.checkpoint_files import TOKENIZER_CONFIG, open_sidecar
 from headscope.core.checkpoints.edit_record import EDIT_RECORD, digests_of
 from headscope.core.checkpoints.reading import read_manifest
 from headscope.core.facts import CheckpointKind, WeightsFormat
