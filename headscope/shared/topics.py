@@ -103,7 +103,8 @@ def find_topics(words: Sequence[str]) -> tuple[Topic, ...]:
         return (mentioned,)
     if not rest and found:
         return tuple(dict.fromkeys(found))
-    raise _unknown_topic_error(" ".join(words), " ".join(rest), by_name)
+    is_sentence = any(word.lower() in _JOINING for word in words)
+    raise _unknown_topic_error(" ".join(words if is_sentence else rest), " ".join(rest), by_name)
 
 
 def _mentioned_topic(text: str) -> Topic | None:
