@@ -11,7 +11,7 @@ from headscope.checks.rules.selection import Ignore, Selection
 from headscope.checks.rules.trial import with_causes, without_unseen
 from headscope.core.facts import Finding, Gap, Profile, Severity
 from headscope.core.facts.environment import tool_version
-from headscope.core.facts.report import holds_other_head
+from headscope.core.facts.report import find_missing, holds_other_head
 from headscope.core.facts.verdict import GRAVITY, Ignored, Verdict
 
 _COMMAND = re.compile(r"(`headscope (?:check|edit|inspect|repair)) MODEL\b")
@@ -77,7 +77,9 @@ def _expired_notices(selection: Selection, findings: Iterable[Finding], referenc
 def _reason_of_profile(subject: Subject) -> str:
     """Says why headscope chose the profile."""
     if subject.profile is Profile.TRAINING:
-        return "the checkpoint doesn't give its head"
+        reshaped, lacking = subject.report.weights.mismatched, find_missing(subject.report).head
+        is_reshaped = lacking and {*lacking}.issubset(item.parameter for item in reshaped)
+        return "the checkpoint has its head in another shape" if is_reshaped else "the checkpoint doesn't give its head"
     gives = "holds its own head" if holds_other_head(subject.report) else "gives its head"
     return f"the checkpoint {gives}"
 

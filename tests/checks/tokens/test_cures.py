@@ -104,6 +104,33 @@ def test_the_command_of_a_finding_names_the_classes(tmp_path: Path) -> None:
     assert faults(written, "HS202") == []
 
 
+@pytest.mark.parametrize("number", [2, 5, 9])
+def test_the_command_of_another_class_count_keeps_the_trained_rows(number: int, tmp_path: Path) -> None:
+    folder, written = save(tmp_path / "a model", "bert", tokenizer("bert"), num_labels=3), tmp_path / "resized"
+    with pytest.raises(RuntimeError, match="ignore_mismatched_sizes"):
+        AutoModelForSequenceClassification.from_pretrained(folder, num_labels=number)
+    result = headscope.check(str(folder), num_labels=number, offline=True)
+    (finding,) = (item for item in result.findings if item.id == "HS201")
+    assert finding.severity == "warning" and "in another shape" in result.profile_reason
+    (command,) = re.findall(r"`headscope ([^`]*)`", finding.remedy)
+    more = "".join(f"--add {name} " for name in "EF")  # of more than four, the command begins the list
+    assert main(shlex.split(command.replace("-o DIR", f"-o {written}").replace("...", more))) == 0
+    loaded, notes = AutoModelForSequenceClassification.from_pretrained(written, output_loading_info=True)
+    assert not any(notes.values()) and loaded.num_labels == number
+    before = AutoModelForSequenceClassification.from_pretrained(folder).classifier.weight
+    assert torch.equal(loaded.classifier.weight[:3], before[: min(number, 3)])
+
+
+def test_no_command_where_edit_can_not_keep_the_rows(tmp_path: Path) -> None:
+    folder = save(tmp_path / "model", "bert", tokenizer("bert"), num_labels=3)
+    for number in (1, 5):
+        if number == 5:  # a configuration that was changed by hand
+            settings = json.loads((folder / "config.json").read_text())
+            (folder / "config.json").write_text(json.dumps({**settings, "id2label": {"0": "a"}, "label2id": {"a": 0}}))
+        (found,) = headscope.check(str(folder), "training", num_labels=number, select="HS201", offline=True).findings
+        assert "headscope edit" not in found.remedy
+
+
 @pytest.mark.parametrize("label2id", [{"no": 0, "maybe": 2, "yes": 1}, {"no": "0", "maybe": "1"}])
 def test_the_command_names_the_classes_as_id2label_does(label2id: dict[str, Any], tmp_path: Path) -> None:
     folder = save(tmp_path / "model", "bert", tokenizer("bert"), num_labels=2)
