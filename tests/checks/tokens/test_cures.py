@@ -19,6 +19,7 @@ from headscope.checks.rules.cures import token_id_code
 from headscope.facts import Finding
 from headscope.shell import main
 from tests.checks.tokens.tokenized import save, tokenizer
+from tests.families import FAMILIES
 
 pytestmark = pytest.mark.usefixtures("runs_here")
 SMALL = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
@@ -212,6 +213,23 @@ def test_weights_of_a_live_head_train_again() -> None:
         assert finding.id == rule
         exec(finding.code, {"model": model, "optimizer": optimizer})
     assert headscope.check(model, "training", optimizer=optimizer, select="HS6").findings == ()
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "gpt2"])
+def test_after_the_explained_remedy_the_whole_head_trains_and_nothing_else(family: str) -> None:
+    (code,) = re.findall(r"```py\n(.*?)```", headscope.explain("HS601")[0].text, re.DOTALL)
+    freeze = code[code.index("model.base_model") :]
+    model = FAMILIES[family].build(FAMILIES[family].classifier, num_labels=3)
+    model.base_model.requires_grad_(requires_grad=False)
+    of_head = {item.name for item in headscope.inspect(model).head.parameters if item.live}
+    trained = sum(item.numel() for item in model.parameters() if item.requires_grad)
+    total = sum(model.get_parameter(name).numel() for name in of_head)
+    for finding in headscope.check(model, "training", select="HS601").findings:
+        assert f"{trained:,} of {total:,} parameters" in finding.message
+    assert bool(headscope.check(model, "training", select="HS601").findings) == (family == "bert")
+    exec(freeze, {"model": model, "headscope": headscope})
+    assert headscope.check(model, "training", select="HS601").findings == ()
+    assert {name for name, item in model.named_parameters() if item.requires_grad} == of_head
 
 
 def test_an_adapter_that_is_trained_again_as_told_carries_the_head(tmp_path: Path) -> None:
