@@ -250,7 +250,7 @@ def _report_states(this: Rule, subject: Subject) -> Findings:
             continue
         message = f"{state.sentence} {state.seen()}".strip()
         repair = state.repair
-        advice, code = (repair.advice(), repair.code) if repair else (state.remedy, "")
+        advice, code = (repair.advice(), repair.code_from(subject.folder)) if repair else (state.remedy, "")
         yield this.find(Severity.ERROR, message, advice, code=code)
 
 

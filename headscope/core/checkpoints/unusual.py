@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from traceback import clear_frames
 
+from headscope.core.checkpoints.checkpoint_files import holds_tokenizer
 from headscope.core.checkpoints.contents.sentence import read_sentence_pipeline
 from headscope.core.checkpoints.contents.weights import FileStorage, read_weight_file, read_weights
 from headscope.core.checkpoints.exports.refusal import refuse_exports
@@ -92,11 +93,17 @@ class PlaceSurroundings:
             )
         tensors = _tensors_in(self)
         if tensors:
-            return WithoutConfig(f"{reference}: the weights have no {CONFIG} beside them.", _NO_CONFIG, tensors)
+            error = WithoutConfig(f"{reference}: the weights have no {CONFIG} beside them.", _NO_CONFIG, tensors)
+            error.reference = reference
+            return error
         if file:
             return NotFound(f"{reference} has no {CONFIG} beside it", "add the config.json of its model")
+        is_tokenizer = holds_tokenizer(self.storage.names())
         return NotFound(
-            f"{reference} is not a checkpoint: it holds no {CONFIG}", "give a folder written by save_pretrained"
+            f"{reference} is not a checkpoint: it holds {'a tokenizer, but ' if is_tokenizer else ''}no {CONFIG}",
+            "give the folder that the model was saved to"
+            if is_tokenizer
+            else "give a folder written by save_pretrained",
         )
 
     def manifest_in_state(self, kind: CheckpointKind, err: HeadscopeError) -> CheckpointManifest:

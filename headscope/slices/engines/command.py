@@ -23,7 +23,10 @@ def engines_command(  # noqa: PLR0917  Typer passes every option by name
     output: Output,
     details: Annotated[bool, details_option("where each row was read, precision, what is cut.")] = False,
     strict: Annotated[
-        bool, Option("Exit with 1 if any engine of the list differs, even in its activation or in reading padding.", is_main=True)
+        bool,
+        Option(
+            "Exit with 1 if any engine of the list differs, even in its activation or in reading padding.", is_main=True
+        ),
     ] = False,
 ) -> int:
     """Compare the heads that inference engines run with that of Transformers.

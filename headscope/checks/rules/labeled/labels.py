@@ -122,11 +122,17 @@ def _resizing_sentence(subject: Subject, stored: int) -> str:
     number = subject.report.model.num_labels
     configured = len(subject.config.id2label) or subject.config.num_labels or 2  # the default of Transformers
     is_asked = subject.wanted_num_labels or subject.wanted_labels
-    if 1 in (stored, number) or configured != stored or not (is_asked and _is_editable(subject, reshaped_classes(subject))):
+    if (
+        1 in (stored, number)
+        or configured != stored
+        or not (is_asked and _is_editable(subject, reshaped_classes(subject)))
+    ):
         return ""
     if number < stored:
         names = _names_by_row(subject.config.id2label, stored) or placeholders(stored)
-        return f" To keep some of its rows: `headscope edit MODEL -o DIR --keep {shlex.quote(','.join(names[:number]))}`."
+        return (
+            f" To keep some of its rows: `headscope edit MODEL -o DIR --keep {shlex.quote(','.join(names[:number]))}`."
+        )
     added = " ".join(f"--add {name}" for name in "ABCD"[: number - stored])
     more = " ..." if number - stored > 4 else ""
     return f" To add classes to its rows: `headscope edit MODEL -o DIR {added}{more}`."
