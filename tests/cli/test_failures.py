@@ -1,4 +1,4 @@
-"""What a failure says to do next: the commands and the code that it prints do it, from the folder where they were read."""
+"""What a failure says to do next: the commands and the code that it prints do it, run from where they were read."""
 
 import re
 import shlex
@@ -59,7 +59,7 @@ def test_the_hint_for_a_folder_of_checkpoints_names_commands_that_run(
         capsys.readouterr()
 
 
-@pytest.mark.parametrize("typed", ["./a mode", "./a modle/"])
+@pytest.mark.parametrize("typed", ["./a mode", "./a-model/"])
 def test_the_nearest_folder_is_named(typed: str, saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", typed]) == 3
     assert "did you mean ./a model?" in capsys.readouterr().err

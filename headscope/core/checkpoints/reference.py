@@ -100,7 +100,7 @@ def near_path(text: str) -> str:
     """Gives the path beside a missing one whose name is nearest to its name; "" without one."""
     place, slash, name = text.rstrip("/").rpartition("/")
     try:
-        near = get_close_matches(name, os.listdir(f"{place}{slash}" or "."), n=1)
+        near = get_close_matches(name, [item.name for item in Path(f"{place}{slash}").iterdir()], n=1)
     except OSError:
         return ""
     return f"{place}{slash}{near[0]}" if near else ""

@@ -4,7 +4,6 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from traceback import clear_frames
 
-from headscope.core.checkpoints.checkpoint_files import holds_tokenizer
 from headscope.core.checkpoints.contents.sentence import read_sentence_pipeline
 from headscope.core.checkpoints.contents.weights import FileStorage, read_weight_file, read_weights
 from headscope.core.checkpoints.exports.refusal import refuse_exports
@@ -98,7 +97,7 @@ class PlaceSurroundings:
             return error
         if file:
             return NotFound(f"{reference} has no {CONFIG} beside it", "add the config.json of its model")
-        is_tokenizer = holds_tokenizer(self.storage.names())
+        is_tokenizer = "tokenizer_config.json" in self.storage.names()
         return NotFound(
             f"{reference} is not a checkpoint: it holds {'a tokenizer, but ' if is_tokenizer else ''}no {CONFIG}",
             "give the folder that the model was saved to"

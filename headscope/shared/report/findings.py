@@ -81,7 +81,7 @@ def repaired_sentence(repaired: Repaired) -> Text:
 def code_of(finding: Finding) -> Iterator[Text]:
     """Gives the lines of the code that does what a finding's remedy says; none if there is no code."""
     for line in finding.code.splitlines():
-        text = label(f"    {line}")
+        text = label(f"    {line}".rstrip())
         text.no_wrap, text.overflow = True, "ignore"  # to be copied: never broken
         yield text
 

@@ -29,10 +29,7 @@ def engines_command(  # noqa: PLR0917  Typer passes every option by name
         ),
     ] = False,
 ) -> int:
-    """Compare the heads that inference engines run with that of Transformers.
-
-    Exit code 1: none has the same head and function, or the one that --engine names has a different head; 3: unknown.
-    """
+    """Compare the heads of engines with that of Transformers (exit code 1: none is the same, or --engine's differs)."""
     if adapter:
         raise UsageError("the facts on engines don't cover PEFT adapters", "merge the adapter first")
     with telling_progress(output.quiet) as tell:
