@@ -20,12 +20,14 @@ class HeadscopeError(Exception):
 
     `message` says what was found and what was expected; `hint` says what to do next. Both may quote
     hostile text: whoever shows them escapes it. `state` is the `facts.states.CheckpointState` in which the checkpoint
-    was found, where that is the cause.
+    was found, where that is the cause. `reference` is what was named as MODEL, where that is known: `MODEL` in a hint
+    means it.
     """
 
     code = "error"
     exit_code = ExitCode.UNDETERMINED
     state: object | None = None
+    reference: str = ""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)

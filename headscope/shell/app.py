@@ -185,7 +185,10 @@ _COMMAND_FOR_SEVERAL = {
 
 def _hint_on_words(error: TooManyWords, given: Sequence[str]) -> str:
     """Makes the hint for too many words: they may be models, for a command that takes several."""
-    other = _COMMAND_FOR_SEVERAL.get(error.command)
+    other, word = _COMMAND_FOR_SEVERAL.get(error.command), error.words[0]
+    if error.option and (other is None or "=" in word):
+        flag = error.option.partition(" ")[0]
+        return f"repeat {flag} for each value: `{error.option} {flag} {shlex.quote(word)}`"
     if other is None:
         return _usage_hint(given)
     if other == "compare":

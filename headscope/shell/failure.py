@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from headscope.errors import DeprecatedName, ExitCode, HeadscopeError, UnfinishedOutput
@@ -31,7 +32,8 @@ def asks_for_json(arguments: Sequence[str]) -> bool:
     # The words are read as they are, because the arguments may be what failed.
     named = {word.removeprefix("--format=") for word in arguments if word.startswith("--format=")}
     named |= {value for option, value in pairwise(arguments) if option == "--format"}
-    return "--json" in arguments or not named.isdisjoint({"json", "brief"})
+    has_brief = "inspect" in arguments  # `brief` of another command is what failed
+    return "--json" in arguments or "json" in named or (has_brief and "brief" in named)
 
 
 def asks_for_a_screen(arguments: Sequence[str]) -> bool:
@@ -72,7 +74,9 @@ def _tell_repair(error: HeadscopeError) -> None:
 
     if not isinstance(error.state, CheckpointState):
         return
-    for line in error.state.repair.code.splitlines() if error.state.repair else ():
+    path = Path(error.reference)
+    folder = error.reference if path.is_dir() else str(path.parent) if path.is_file() else ""
+    for line in error.state.repair.code_from(folder).splitlines() if error.state.repair else ():
         write_stderr(f"    {safe(line)}\n")
     write_stderr(f"rules: run `headscope explain {error.state.rule}` for details\n")
 
@@ -80,6 +84,7 @@ def _tell_repair(error: HeadscopeError) -> None:
 def report_failure(error: HeadscopeError, *, as_json: bool, with_screen: bool = False) -> int:
     """Reports a failure and returns the exit code; with `with_screen`, also shows what could be read."""
     from headscope.core.facts.export import Inventoried
+    from headscope.core.facts.stored.states import with_model
     from headscope.core.words.safe import safe
 
     unwritten = ""  # a failure to write comes last: the error itself matters more
@@ -92,7 +97,7 @@ def report_failure(error: HeadscopeError, *, as_json: bool, with_screen: bool = 
         unwritten = failed.message
     write_stderr(_wrap_line(f"error: {safe(error.message)}"))
     if error.hint:
-        write_stderr(_wrap_line(f"hint: {safe(error.hint)}"))
+        write_stderr(_wrap_line(f"hint: {safe(with_model(error.hint, error.reference))}"))
     _tell_repair(error)
     if as_json and not isinstance(error, OutputFailed):  # stdout took no report, so it takes no error
         from headscope.core.words.document import error_document, json_text

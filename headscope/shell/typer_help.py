@@ -1,5 +1,6 @@
 """typer: parts of its help beside options and in the line of usage, which it lets no application change."""
 
+import shlex
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
@@ -11,13 +12,18 @@ ALL_OPTIONS = "headscope.all_options"
 
 
 class TooManyWords(UsageError):
-    """Raised for more arguments than a command takes: those that it took, and `words`, the rest."""
+    """Raised for more arguments than a command takes: those that it took, and `words`, the rest.
 
-    def __init__(self, command: str, usage: str, taken: tuple[str, ...], words: tuple[str, ...]) -> None:
+    `option` is the repeatable option in front of the first of them, with its value; "" without one.
+    """
+
+    def __init__(
+        self, command: str, usage: str, taken: tuple[str, ...], words: tuple[str, ...], option: str = ""
+    ) -> None:
         super().__init__(
             f"{command} takes {f'one {usage}' if usage else 'no arguments'}; got {' '.join(taken + words)}"
         )
-        self.command, self.taken, self.words = command, taken, words
+        self.command, self.taken, self.words, self.option = command, taken, words, option
 
 
 class PlainCommand(TyperCommand):
@@ -53,13 +59,15 @@ class PlainCommand(TyperCommand):
         """Gives the words that no argument takes, of which there may be none. Raises TooManyWords."""
         # Otherwise Click raises its own error, which doesn't name the arguments that were taken.
         ctx.allow_extra_args = True
+        given = list(args)
         rest = super().parse_args(ctx, args)
         if rest and not ctx.resilient_parsing:
             arguments = [item for item in self.params if item.param_type_name == "argument"]
             taken = tuple(ctx.params[item.name] for item in arguments if isinstance(ctx.params.get(item.name), str))
-            raise TooManyWords(
-                str(ctx.info_name), " ".join(str(item.metavar) for item in arguments), taken, tuple(rest)
-            )
+            usage, before = " ".join(str(item.metavar) for item in arguments), given[: given.index(rest[0])][-2:]
+            repeatable = {flag for item in self.params if getattr(item, "multiple", False) for flag in item.opts}
+            option = shlex.join(before) if repeatable.intersection(before[:1]) else ""
+            raise TooManyWords(str(ctx.info_name), usage, taken, tuple(rest), option)
         return rest
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:

@@ -222,6 +222,16 @@ def test_a_wish_for_classes_gives_the_class_that_people_would_train(tmp_path: Pa
         assert all(key.startswith("pooler.") for key in report.weights.unused)
 
 
+def test_engines_say_that_an_embedding_has_no_scores_and_what_to_do(tmp_path: Path) -> None:
+    embeds = {}
+    for name, last in {"embedder": Normalize(), "scorer": _scores(16, 2)}.items():
+        save_chain(tmp_path / name, "Bert", [Pooling(16, "mean"), last])
+        found = headscope.engines(tmp_path / name, engine="vllm@0.33.0")
+        assert found.verdict == "not_determined"
+        embeds[name] = "embedding model" in found.engines[0].reason and "SentenceTransformer.encode" in str(found)
+    assert embeds == {"embedder": True, "scorer": False}
+
+
 def test_a_snapshot_of_a_chain_has_its_formula(tmp_path: Path) -> None:
     save_chain(tmp_path / "saved", "Bert", _official())
     whole = headscope.inspect(tmp_path / "saved")

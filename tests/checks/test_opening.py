@@ -345,7 +345,7 @@ def _opened(request: Request, **fields: Any) -> Any:
     """What was read of a healthy folder, but for some fields of the manifest and of the report."""
     manifest = SimpleNamespace(kind=CheckpointKind.LOCAL, adapter=None, gaps=(), bytes_total=10)
     report = SimpleNamespace(
-        adapter=None, not_determined=(), unknown=(), head=(), weights=SimpleNamespace(),
+        adapter=None, not_determined=(), unknown=(), head=(), weights=SimpleNamespace(mismatched=()),
         checkpoint=SimpleNamespace(kind=CheckpointKind.LOCAL, states=()), model=SimpleNamespace(quantization=None),
     )  # fmt: skip
     for name, value in fields.items():
@@ -400,6 +400,9 @@ def test_random_weights_are_named(bert: Path, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(deciding, "find_missing", lambda report, found=missing: found)
         said = deciding.why_not_run(_opened(request_of(bert)))
         assert said == f"the checkpoint doesn't give {(head + elsewhere)[0]}"
+        reshaped = SimpleNamespace(mismatched=(SimpleNamespace(parameter=(head + elsewhere)[0]),))
+        said = deciding.why_not_run(_opened(request_of(bert), weights=reshaped))
+        assert said == f"the checkpoint has {(head + elsewhere)[0]} in another shape"
 
 
 @pytest.mark.usefixtures("_allowed")

@@ -1,7 +1,5 @@
 """From a subject and a selection to a verdict."""
 
-import re
-import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
@@ -11,10 +9,10 @@ from headscope.checks.rules.selection import Ignore, Selection
 from headscope.checks.rules.trial import with_causes, without_unseen
 from headscope.core.facts import Finding, Gap, Profile, Severity
 from headscope.core.facts.environment import tool_version
-from headscope.core.facts.report import holds_other_head
+from headscope.core.facts.report import find_missing, holds_other_head
+from headscope.core.facts.stored.states import with_model
 from headscope.core.facts.verdict import GRAVITY, Ignored, Verdict
 
-_COMMAND = re.compile(r"(`headscope (?:check|edit|inspect|repair)) MODEL\b")
 _OPTIONAL = frozenset({"data", "predictions", "engine"})
 
 
@@ -77,7 +75,9 @@ def _expired_notices(selection: Selection, findings: Iterable[Finding], referenc
 def _reason_of_profile(subject: Subject) -> str:
     """Says why headscope chose the profile."""
     if subject.profile is Profile.TRAINING:
-        return "the checkpoint doesn't give its head"
+        reshaped, lacking = subject.report.weights.mismatched, find_missing(subject.report).head
+        is_reshaped = lacking and {*lacking}.issubset(item.parameter for item in reshaped)
+        return "the checkpoint has its head in another shape" if is_reshaped else "the checkpoint doesn't give its head"
     gives = "holds its own head" if holds_other_head(subject.report) else "gives its head"
     return f"the checkpoint {gives}"
 
@@ -158,9 +158,7 @@ def _run_rules(subject: Subject, selection: Selection) -> _RuleOutcome:
 
 def with_folder(finding: Finding, folder: str) -> Finding:
     """Names the checkpoint in the commands of the remedy, so that they can be copied."""
-    if not folder:
-        return finding
-    return replace(finding, remedy=_COMMAND.sub(lambda found: f"{found[1]} {shlex.quote(folder)}", finding.remedy))
+    return replace(finding, remedy=with_model(finding.remedy, folder)) if folder else finding
 
 
 def _gravest_severity(rule: Rule, subject: Subject) -> tuple[Severity, ...]:

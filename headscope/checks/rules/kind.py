@@ -1,5 +1,7 @@
 """Rules on what the checkpoint is: its kind, its state, its number format, its code, its adapter."""
 
+import json
+
 from headscope.checks.facts import Subject
 from headscope.checks.rules.cures import safetensors_code
 from headscope.checks.rules.rule import (
@@ -9,13 +11,14 @@ from headscope.checks.rules.rule import (
     Rule,
     classifier_of,
     for_profile,
+    head_of,
     live_parameters,
     rule,
     severity_at,
 )
 from headscope.core.facts import AdapterFault, ParameterStatus, Profile, Severity, StateKind, Task, WeightsFormat
 from headscope.core.facts.counting import few_of, verb
-from headscope.core.facts.report import find_missing
+from headscope.core.facts.report import Quantization, find_missing
 from headscope.core.facts.stored.adapter import AdapterFacts, AdapterFaultKind, describe_fault
 from headscope.core.facts.stored.checkpoint import DECISION_CLASS
 from headscope.core.facts.stored.states import STATE_RULES
@@ -200,7 +203,7 @@ def head_quantized(this: Rule, subject: Subject) -> Findings:
             severity_at(subject, training=Severity.ERROR, inference=Severity.WARNING),
             f"{few_of(packed)} of the head is quantized by {facts.method}: its scores are coarse, "
             "and it can't be trained.",
-            "Leave the head out of the quantization (modules_to_not_convert, llm_int8_skip_modules).",
+            f"Quantize the original again without the layers of the head: {_skip_list(subject, facts)}.",
             packed,
         )
     fresh = [item.name for item in live if item.status in NEW_AT_LOAD]
@@ -209,9 +212,20 @@ def head_quantized(this: Rule, subject: Subject) -> Findings:
         yield this.find(
             severity_at(subject, training=Severity.ERROR, inference=Severity.WARNING),
             f"The quantization config {skips}: {few_of(fresh)} {verb(len(fresh))} new and would be quantized.",
-            "Add the head's module to llm_int8_skip_modules in the quantization_config.",
+            f"Name the layers of the head in the quantization_config: {_skip_list(subject, facts)}.",
             fresh,
         )
+
+
+def _skip_list(subject: Subject, facts: Quantization) -> str:
+    """Writes the setting that leaves the head and what is skipped already unquantized; a list replaces the default."""
+    layers = (item.name.rpartition(".")[0] for item in head_of(subject).matrices)
+    names = dict.fromkeys((*facts.skipped, *filter(None, layers)))
+    return f"{_SKIP_SETTINGS.get(facts.method, 'modules_to_not_convert')}={json.dumps([*names])}"
+
+
+_SKIP_SETTINGS = {"bitsandbytes": "llm_int8_skip_modules", "compressed-tensors": "ignore"}
+"""How methods of quantization call the modules that they leave out, where not `modules_to_not_convert`."""
 
 
 _TITLES = {
@@ -236,7 +250,7 @@ def _report_states(this: Rule, subject: Subject) -> Findings:
             continue
         message = f"{state.sentence} {state.seen()}".strip()
         repair = state.repair
-        advice, code = (repair.advice(), repair.code) if repair else (state.remedy, "")
+        advice, code = (repair.advice(), repair.code_from(subject.folder)) if repair else (state.remedy, "")
         yield this.find(Severity.ERROR, message, advice, code=code)
 
 

@@ -3,7 +3,7 @@
 from headscope.checks.facts import Subject
 from headscope.checks.rules.rule import Findings, Rule, classifier_of, live_parameters, rule
 from headscope.core.facts import Profile, Severity
-from headscope.core.facts.counting import few_of, verb
+from headscope.core.facts.counting import counted, few_of, verb
 from headscope.core.facts.stored.weights import NEW_AT_LOAD
 
 
@@ -13,12 +13,15 @@ def head_frozen(this: Rule, subject: Subject) -> Findings:
     live, last = subject.live, classifier_of(subject)
     if live is None or not live.frozen or subject.profile is not Profile.TRAINING:
         return
-    fresh = {item.name for item in live_parameters(subject) if item.status in NEW_AT_LOAD}
+    live_of_head = live_parameters(subject)
+    fresh = {item.name for item in live_of_head if item.status in NEW_AT_LOAD}
+    lost = sum(item.count for item in live_of_head if item.name in live.frozen)
+    total = sum(item.count for item in live_of_head)
     grave = (last is not None and last.name in live.frozen) or bool(fresh & set(live.frozen))
     yield this.find(
         Severity.ERROR if grave else Severity.NOTE,
         f"{few_of(live.frozen)} {'has' if len(live.frozen) == 1 else 'have'} requires_grad=False and will not be "
-        "trained.",
+        f"trained: {total - lost:,} of {counted(total, 'parameter')} of the head are left to train.",
         f"Train the head with modules_to_save={list(live.modules_to_save)} in the PEFT configuration."
         if live.modules_to_save
         else "Set requires_grad_(True) on the head after freezing the base model.",

@@ -3,6 +3,7 @@
 import os
 import re
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -90,7 +91,19 @@ def _refuse_missing_path(text: str) -> None:
     """Raises NotFound for a text that only a path can have: the Hub would give a confusing error for it."""
     is_path = text.startswith((".", "/", "~", "\\")) or text.count("/") > 1 or "\\" in text
     if is_path or text.lower().endswith(_PATH_SUFFIXES):
-        raise NotFound(f"{text} does not exist", "check the path; a Hub ID is `name` or `owner/name`")
+        near = near_path(text)
+        hint = f"did you mean {near}?" if near else "check the path; a Hub ID is `name` or `owner/name`"
+        raise NotFound(f"{text} does not exist", hint)
+
+
+def near_path(text: str) -> str:
+    """Gives the path beside a missing one whose name is nearest to its name; "" without one."""
+    place, slash, name = text.rstrip("/").rpartition("/")
+    try:
+        near = get_close_matches(name, [item.name for item in Path(f"{place}{slash}").iterdir()], n=1)
+    except OSError:
+        return ""
+    return f"{place}{slash}{near[0]}" if near else ""
 
 
 def _parse_hub_id(text: str) -> HubReference | None:

@@ -92,11 +92,17 @@ class PlaceSurroundings:
             )
         tensors = _tensors_in(self)
         if tensors:
-            return WithoutConfig(f"{reference}: the weights have no {CONFIG} beside them.", _NO_CONFIG, tensors)
+            error = WithoutConfig(f"{reference}: the weights have no {CONFIG} beside them.", _NO_CONFIG, tensors)
+            error.reference = reference
+            return error
         if file:
             return NotFound(f"{reference} has no {CONFIG} beside it", "add the config.json of its model")
+        is_tokenizer = "tokenizer_config.json" in self.storage.names()
         return NotFound(
-            f"{reference} is not a checkpoint: it holds no {CONFIG}", "give a folder written by save_pretrained"
+            f"{reference} is not a checkpoint: it holds {'a tokenizer, but ' if is_tokenizer else ''}no {CONFIG}",
+            "give the folder that the model was saved to"
+            if is_tokenizer
+            else "give a folder written by save_pretrained",
         )
 
     def manifest_in_state(self, kind: CheckpointKind, err: HeadscopeError) -> CheckpointManifest:

@@ -12,6 +12,7 @@ from headscope.core.facts import CheckpointKind, Finding, Repaired, Report, Seve
 from headscope.core.facts.counting import counted
 from headscope.core.facts.stored.checkpoint import WEIGHT_SUFFIXES, CheckpointFacts
 from headscope.core.facts.stored.states import take_options
+from headscope.core.facts.verdict import GRAVITY
 from headscope.core.words.console import QUIET, SEVERITY, STRONG, TONE, Tone
 from headscope.core.words.fold import few_keys
 from headscope.core.words.lines import Paragraph, align
@@ -80,7 +81,7 @@ def repaired_sentence(repaired: Repaired) -> Text:
 def code_of(finding: Finding) -> Iterator[Text]:
     """Gives the lines of the code that does what a finding's remedy says; none if there is no code."""
     for line in finding.code.splitlines():
-        text = label(f"    {line}")
+        text = label(f"    {line}".rstrip())
         text.no_wrap, text.overflow = True, "ignore"  # to be copied: never broken
         yield text
 
@@ -107,8 +108,9 @@ def next_of_inspect(report: Report, words: str, *, details: bool) -> tuple[tuple
     profile = report.profile.value if report.profile is not None else "training"
     steps = list(_repair_of(report.checkpoint, words))
     steps += [] if details else [(f"headscope inspect {words} --details", "all weights, the loss, the checkpoint")]
-    # The first finding that is more than a note: notes are about what every untrained head has.
-    serious = [item for item in report.findings if item.severity is not Severity.NOTE][:1]
+    # The gravest finding that is more than a note, since every untrained head has notes; weights come before names.
+    serious = [item for item in report.findings if item.severity is not Severity.NOTE]
+    serious = sorted(serious, key=lambda item: (-GRAVITY[item.severity], not item.parameters))[:1]
     steps += [(f"headscope explain {item.id}", "what it means, and what to do") for item in serious]
     if report.checkpoint.kind is CheckpointKind.CLASS:
         steps.append((f"headscope inspect MODEL --model-class {report.model.class_name}", "a checkpoint in this class"))

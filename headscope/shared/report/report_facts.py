@@ -24,7 +24,7 @@ from headscope.core.facts import (
     UnusedGroup,
     WeightsFormat,
 )
-from headscope.core.facts.counting import counted, list_of
+from headscope.core.facts.counting import counted, few_of, list_of
 from headscope.core.facts.heads.tasks import TEXT_TASKS, WITHOUT_CLASSES
 from headscope.core.facts.stored.checkpoint import told_gaps
 from headscope.core.words.console import QUIET, STRONG, TONE, Tone
@@ -67,12 +67,15 @@ def model_facts(report: Report) -> FactLines:
 def quantized_facts(report: Report) -> FactLines:
     """Says how the checkpoint is quantized."""
     if report.model.quantization is not None:
-        yield "quantized", _quantization_words(report.model.quantization)
+        yield "quantized", _quantization_words(report.model.quantization, report.head)
 
 
-def _quantization_words(facts: Quantization) -> Text:
-    """Names the method of quantization, and says if it quantized the head."""
-    words = {True: "the head is quantized too", False: "the head is not", None: "the head: not determined"}
+def _quantization_words(facts: Quantization, head: Head | None) -> Text:
+    """Names the method of quantization, and says if it quantized the head, or which part of it."""
+    matrices = head.matrices if head is not None else ()
+    part = [item.name.rpartition(".")[0] for item in matrices if item.quantized is not None]
+    too = f"the head's {few_of(part)} too" if len(part) < len(matrices) else "the head is quantized too"
+    words = {True: too, False: "the head is not", None: "the head: not determined"}
     bits = f", {facts.bits} bit" if facts.bits else ""
     text = label(f"{facts.method}{bits}; ")
     text.append(words[facts.head_quantized], "" if facts.head_quantized is False else "yellow")

@@ -165,7 +165,9 @@ def _head_clause(head: Head) -> str:
         part = _part_words(changed, live)
         return f"Head changed since the load (trained, replaced or filled by an adapter): {what} ({part})"
     if not lost:
-        return f"Head fully loaded ({_extent_words(live)})"
+        packed = {item.quantized is not None for item in head.matrices}
+        words = ", quantized" if packed == {True} else ", partly quantized" if True in packed else ""
+        return f"Head fully loaded{words} ({_extent_words(live)})"
     if unknown:
         return (
             f"Head not determined: {few_keys([parameter.name for parameter in unknown])} ({_part_words(unknown, live)})"

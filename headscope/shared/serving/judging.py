@@ -166,12 +166,19 @@ def _judge_engine(
     )
 
 
+_EMBEDS = (
+    "it is an embedding model, which has no class scores. Compare the engine's embeddings with those of "
+    "SentenceTransformer.encode; for class scores, train a classifier on them (`headscope explain HS401`)"
+)
+
+
 def _row_for(facts: EngineFacts, served: Served, version: str, limit: str) -> Mapping[str, Any]:
     """Gives the row of an engine's facts that a checkpoint falls under, or the reason why there is none."""
     row, reason = first_that_fits(facts.heads, served)
     conditions = row.get("when", {}) if row is not None else {}
     if served.is_chain and CHAIN not in conditions:
-        row, reason = None, "the facts don't cover chains of sentence-transformers, whose modules have their own files"
+        uncovered = "the facts don't cover chains of sentence-transformers, whose modules have their own files"
+        row, reason = None, uncovered if served.num_labels else _EMBEDS
     unread = next((name for name in facts.unread if served.config.get(name) and name not in conditions), "")
     if row is not None and row["runs"] and unread:
         row, reason = None, f"config.json sets {unread}, and whether the engine reads it isn't known for this class"

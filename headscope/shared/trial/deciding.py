@@ -70,7 +70,10 @@ def _incompletely_read(checkpoint: Checkpoint, wanted: bool | None) -> str:
     if report.checkpoint.states:
         return "it needs `headscope repair` first"
     random = (*missing.head, *missing.elsewhere)
-    return f"the checkpoint doesn't give {few_of(random)}" if random else ""
+    absent = tuple(name for name in random if name not in {item.parameter for item in report.weights.mismatched})
+    if random and not absent:
+        return f"the checkpoint has {few_of(random)} in another shape"
+    return f"the checkpoint doesn't give {few_of(absent)}" if random else ""
 
 
 _ANSWERED_BY_A_RUN = (

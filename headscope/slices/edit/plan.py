@@ -204,7 +204,9 @@ def _apply_thresholds(rows: _Rows, thresholds: Mapping[str, float]) -> _Rows:
 def _check_known(name: str, rows: Iterable[str]) -> None:
     if name not in rows:
         known = list(rows)
-        raise UsageError(f"no class is named {name}", did_you_mean(name, known, f"classes: {few_of(known)}"))
+        is_list = "," in name and {part.partition("=")[0] for part in name.split(",")}.issubset(known)
+        near = did_you_mean(name, known, f"classes: {few_of(known)}")
+        raise UsageError(f"no class is named {name}", "repeat the option for each class" if is_list else near)
 
 
 def _check_name(name: str) -> None:

@@ -23,10 +23,13 @@ def engines_command(  # noqa: PLR0917  Typer passes every option by name
     output: Output,
     details: Annotated[bool, details_option("where each row was read, precision, what is cut.")] = False,
     strict: Annotated[
-        bool, Option("Fail too for another activation, padding that is read, and any engine of the list.", is_main=True)
+        bool,
+        Option(
+            "Exit with 1 if any engine of the list differs, even in its activation or in reading padding.", is_main=True
+        ),
     ] = False,
 ) -> int:
-    """Compare the heads that inference engines run with that of Transformers (exit code 1: a different head)."""
+    """Compare the heads of engines with that of Transformers (exit code 1: none is the same, or --engine's differs)."""
     if adapter:
         raise UsageError("the facts on engines don't cover PEFT adapters", "merge the adapter first")
     with telling_progress(output.quiet) as tell:

@@ -19,6 +19,7 @@ from headscope.checks.rules.cures import token_id_code
 from headscope.facts import Finding
 from headscope.shell import main
 from tests.checks.tokens.tokenized import save, tokenizer
+from tests.families import FAMILIES
 
 pytestmark = pytest.mark.usefixtures("runs_here")
 SMALL = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
@@ -104,6 +105,33 @@ def test_the_command_of_a_finding_names_the_classes(tmp_path: Path) -> None:
     assert faults(written, "HS202") == []
 
 
+@pytest.mark.parametrize("number", [2, 5, 9])
+def test_the_command_of_another_class_count_keeps_the_trained_rows(number: int, tmp_path: Path) -> None:
+    folder, written = save(tmp_path / "a model", "bert", tokenizer("bert"), num_labels=3), tmp_path / "resized"
+    with pytest.raises(RuntimeError, match="ignore_mismatched_sizes"):
+        AutoModelForSequenceClassification.from_pretrained(folder, num_labels=number)
+    result = headscope.check(str(folder), num_labels=number, offline=True)
+    (finding,) = (item for item in result.findings if item.id == "HS201")
+    assert finding.severity == "warning" and "in another shape" in result.profile_reason
+    (command,) = re.findall(r"`headscope ([^`]*)`", finding.remedy)
+    more = "".join(f"--add {name} " for name in "EF")  # of more than four, the command begins the list
+    assert main(shlex.split(command.replace("-o DIR", f"-o {written}").replace("...", more))) == 0
+    loaded, notes = AutoModelForSequenceClassification.from_pretrained(written, output_loading_info=True)
+    assert not any(notes.values()) and loaded.num_labels == number
+    before = AutoModelForSequenceClassification.from_pretrained(folder).classifier.weight
+    assert torch.equal(loaded.classifier.weight[:3], before[: min(number, 3)])
+
+
+def test_no_command_where_edit_can_not_keep_the_rows(tmp_path: Path) -> None:
+    folder = save(tmp_path / "model", "bert", tokenizer("bert"), num_labels=3)
+    for number in (1, 5):
+        if number == 5:  # a configuration that was changed by hand
+            settings = json.loads((folder / "config.json").read_text())
+            (folder / "config.json").write_text(json.dumps({**settings, "id2label": {"0": "a"}, "label2id": {"a": 0}}))
+        (found,) = headscope.check(str(folder), "training", num_labels=number, select="HS201", offline=True).findings
+        assert "headscope edit" not in found.remedy
+
+
 @pytest.mark.parametrize("label2id", [{"no": 0, "maybe": 2, "yes": 1}, {"no": "0", "maybe": "1"}])
 def test_the_command_names_the_classes_as_id2label_does(label2id: dict[str, Any], tmp_path: Path) -> None:
     folder = save(tmp_path / "model", "bert", tokenizer("bert"), num_labels=2)
@@ -185,6 +213,23 @@ def test_weights_of_a_live_head_train_again() -> None:
         assert finding.id == rule
         exec(finding.code, {"model": model, "optimizer": optimizer})
     assert headscope.check(model, "training", optimizer=optimizer, select="HS6").findings == ()
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "gpt2"])
+def test_after_the_explained_remedy_the_whole_head_trains_and_nothing_else(family: str) -> None:
+    (code,) = re.findall(r"```py\n(.*?)```", headscope.explain("HS601")[0].text, re.DOTALL)
+    freeze = code[code.index("model.base_model") :]
+    model = FAMILIES[family].build(FAMILIES[family].classifier, num_labels=3)
+    model.base_model.requires_grad_(requires_grad=False)
+    of_head = {item.name for item in headscope.inspect(model).head.parameters if item.live}
+    trained = sum(item.numel() for item in model.parameters() if item.requires_grad)
+    total = sum(model.get_parameter(name).numel() for name in of_head)
+    for finding in headscope.check(model, "training", select="HS601").findings:
+        assert f"{trained:,} of {total:,} parameters" in finding.message
+    assert bool(headscope.check(model, "training", select="HS601").findings) == (family == "bert")
+    exec(freeze, {"model": model, "headscope": headscope})
+    assert headscope.check(model, "training", select="HS601").findings == ()
+    assert {name for name, item in model.named_parameters() if item.requires_grad} == of_head
 
 
 def test_an_adapter_that_is_trained_again_as_told_carries_the_head(tmp_path: Path) -> None:

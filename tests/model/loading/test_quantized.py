@@ -1,6 +1,7 @@
 """Quantized checkpoints: true shapes and honest statuses from headers alone, whatever the packing."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from safetensors.torch import load_file, save_file
 
 import headscope
 from headscope.facts import ParameterStatus
+from headscope.shell import main
 from tests.families import FAMILIES
 
 State = dict[str, torch.Tensor]
@@ -163,10 +165,55 @@ def test_blocks_of_four_bit_floats() -> None:
     }
 
 
+def _packed_by_transformers(folder: Path, family: str, skips: list[str] | None) -> Path:
+    """A classifier with the linear layers packed that Transformers converts with these settings."""
+    from transformers.quantizers.base import HfQuantizer
+    from transformers.quantizers.quantizers_utils import should_convert_module
+
+    made = FAMILIES[family]
+    model = made.build(made.classifier, num_labels=_LABELS)
+    kept = HfQuantizer.get_modules_to_not_convert(model, skips)
+    model.save_pretrained(folder)
+    state: State = dict(load_file(folder / "model.safetensors"))
+    for name, module in model.named_modules():
+        if type(module) is torch.nn.Linear and should_convert_module(name, kept):
+            state |= bnb8(name, state[f"{name}.weight"])
+    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+    settings = {"quant_method": "bitsandbytes", "load_in_8bit": True, "llm_int8_skip_modules": skips}
+    config = json.loads((folder / "config.json").read_text()) | {"quantization_config": settings}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("family", "skips", "words"),
+    [
+        ("bert", ["classifier"], ("the head's bert.pooler.dense too", "loaded, partly quantized (")),
+        ("roberta", ["out_proj"], ("the head's classifier.dense too", "loaded, partly quantized (")),
+        ("distilbert", [], ("the head is quantized too", "loaded, quantized (")),
+    ],
+)
+def test_the_skip_list_of_the_finding_leaves_the_whole_head_alone(
+    family: str, skips: list[str], words: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = _packed_by_transformers(tmp_path / "packed", family, skips)
+    (found,) = headscope.check(str(folder), "inference", select="HS404").findings
+    (list_of_layers,) = re.findall(r"llm_int8_skip_modules=(\[.*?\])", found.remedy)
+    assert main(["inspect", str(folder)]) == 0
+    said = capsys.readouterr().out
+    assert words[0] in said and words[1] in said
+    assert "headscope explain HS404" in said  # not HS202, which is a warning too: the names of the classes
+    cured = _packed_by_transformers(tmp_path / "cured", family, json.loads(list_of_layers))
+    assert headscope.check(str(cured), "inference", select="HS404").findings == ()
+    report = headscope.inspect(str(cured))
+    assert "the head is not" in str(report) and any(item.quantized for item in report.weights.parameters)
+
+
 def test_a_forgotten_skip_list_is_a_finding(tmp_path: Path) -> None:
     folder = save(tmp_path, "bnb4", of="language_model", llm_int8_skip_modules=["lm_head"])
     options = {"num_labels": _LABELS, "task": "sequence-classification"}
     assert "HS404" in {item.id for item in headscope.check(str(folder), "training", **options).findings}
+    assert 'llm_int8_skip_modules=["lm_head", "score"]' in str(headscope.check(str(folder), "training", **options))
     covered = save(tmp_path, "bnb4", of="language_model", llm_int8_skip_modules=["lm_head", "score"])
     assert "HS404" not in {item.id for item in headscope.check(str(covered), "training", **options).findings}
 

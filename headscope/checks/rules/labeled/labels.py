@@ -2,7 +2,7 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from operator import itemgetter
 
 from headscope.checks.facts import Subject
@@ -22,7 +22,7 @@ from headscope.core.facts.built import ConfigFacts
 from headscope.core.facts.counting import counted, few_of
 from headscope.core.facts.heads.tasks import WITHOUT_CLASSES, Loss
 from headscope.core.facts.report import find_missing
-from headscope.core.model.classes.labels import are_placeholders
+from headscope.core.model.classes.labels import are_placeholders, placeholders
 from headscope.core.words.plain_words import class_matrix
 
 _LOSS_OF = {
@@ -57,7 +57,8 @@ def class_count(this: Rule, subject: Subject) -> Findings:
         yield this.find(
             severity_at(subject, training=Severity.WARNING, inference=Severity.WARNING if live else Severity.ERROR),
             f"The checkpoint's classifier has {counted(stored, 'class', 'classes')} and the model {model}{effect}",
-            f"Use num_labels={stored} to keep the classifier; any other number makes a new one.",
+            f"Use num_labels={stored} to keep the classifier; any other number makes a new one."
+            + _resizing_sentence(subject, stored),
             code="" if wanted or len(subject.config.id2label) not in (0, stored) else _count_code(subject, stored),
         )
     elif wanted is not None and configured is not None and wanted != configured and subject.config.id2label:
@@ -116,11 +117,38 @@ def placeholder_labels(this: Rule, subject: Subject) -> Findings:
     )
 
 
-def _naming_command(subject: Subject) -> str:
-    """Gives the command that names the classes; "" for what it can't edit: a live model, an adapter."""
+def _resizing_sentence(subject: Subject, stored: int) -> str:
+    """Names the command that gives the stored rows the number of classes asked for; "" for what it can't edit."""
+    number = subject.report.model.num_labels
+    configured = len(subject.config.id2label) or subject.config.num_labels or 2  # the default of Transformers
+    is_asked = subject.wanted_num_labels or subject.wanted_labels
+    if (
+        1 in (stored, number)
+        or configured != stored
+        or not (is_asked and _is_editable(subject, reshaped_classes(subject)))
+    ):
+        return ""
+    if number < stored:
+        names = _names_by_row(subject.config.id2label, stored) or placeholders(stored)
+        return (
+            f" To keep some of its rows: `headscope edit MODEL -o DIR --keep {shlex.quote(','.join(names[:number]))}`."
+        )
+    added = " ".join(f"--add {name}" for name in "ABCD"[: number - stored])
+    more = " ..." if number - stored > 4 else ""
+    return f" To add classes to its rows: `headscope edit MODEL -o DIR {added}{more}`."
+
+
+def _is_editable(subject: Subject, lacking: Collection[str] = ()) -> bool:
+    """True if `edit` takes the checkpoint, which gives all but `lacking`: not a live model, nor an adapter."""
     report, missing = subject.report, find_missing(subject.report)
     is_whole = report.adapter is None and not report.needs_repair and not report.shows_chain
-    if is_live_subject(subject) or not is_whole or missing.head or missing.elsewhere:
+    return is_whole and not is_live_subject(subject) and {*missing.head, *missing.elsewhere} == {*lacking}
+
+
+def _naming_command(subject: Subject) -> str:
+    """Gives the command that names the classes; "" for what `edit` doesn't take."""
+    report = subject.report
+    if not _is_editable(subject):
         return ""
     entries = subject.config.id2label
     if report.model.labels_are_placeholders:  # training code may have named the classes in the other map alone

@@ -10,6 +10,7 @@ from headscope.core.checkpoints.contents.adapter import ADAPTER_CONFIG
 from headscope.core.checkpoints.hub.access import HubAccess
 from headscope.core.checkpoints.local import Folder
 from headscope.core.checkpoints.manifest import CONFIG, manifest_of
+from headscope.core.checkpoints.reference import near_path
 from headscope.core.checkpoints.snapshot import nearest_known, read_bundled
 from headscope.core.facts import CheckpointKind, CheckpointManifest
 from headscope.core.upstream.hub import cached_file, commit_in_cache
@@ -116,9 +117,9 @@ def _offline_error(access: HubAccess, barred: Offline | NetworkError) -> Headsco
             "leave out the revision to use the bundled snapshot, or give a local folder or a snapshot written by "
             "`headscope snapshot`",
         )
-    near = nearest_known(access.repo, access.location.hub.cache_dir)
     # Only an ID without a revision or host could also have been meant as a path.
     named = access.location.reference == access.repo
+    near = nearest_known(access.repo, access.location.hub.cache_dir) or (near_path(access.repo) if named else "")
     where = "is neither a file or folder here nor" if named else "is not"
     hint = f"did you mean {near}? " if near else ""
     hint += f"{'W' if near else 'w'}ithout the Hub, give a local folder or a snapshot written by `headscope snapshot`"

@@ -78,5 +78,5 @@ def as_error(reference: str, state: CheckpointState, kind: type[HeadscopeError] 
     """Builds the error for a checkpoint that cannot be examined in this state: what it is, and what repairs it."""
     hint = state.repair.advice() if state.repair else state.remedy
     error = kind(f"{reference}: {state.sentence} {state.seen()}", hint)
-    error.state = state
+    error.state, error.reference = state, reference
     return error

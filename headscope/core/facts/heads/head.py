@@ -332,6 +332,11 @@ class Head:
         """Everything that a checkpoint has to give the head: its parameters, then its buffers."""
         return (*self.parameters, *self.buffers)
 
+    @property
+    def matrices(self) -> tuple[HeadParameter, ...]:
+        """The weights of layers that the scores depend on, which a quantization packs or leaves out."""
+        return tuple(item for item in self.parameters if item.live and len(item.shape) > 1)
+
     @Derived
     def status(self) -> HeadStatus:
         """What the checkpoint gave of what the logits depend on: all (`loaded`), nothing (`new`: every part is newly

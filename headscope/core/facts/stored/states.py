@@ -1,5 +1,6 @@
 """In which state a checkpoint was found, which tool left it so, and what repairs it."""
 
+import re
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -80,6 +81,10 @@ class Repair:
     def advice(self) -> str:
         """Gives the sentence, after the command that does it if there is one."""
         return f"Run `{self.command}`, or do it yourself. {self.sentence}" if self.command else self.sentence
+
+    def code_from(self, folder: str) -> str:
+        """Gives the code to be run from elsewhere, if it is Python; as it is where the folder isn't known."""
+        return f"import os\nos.chdir({folder!r})\n{self.code}" if folder and self.language == "python" else self.code
 
     def told(self) -> str:
         """Gives the advice with its code if that is one line; longer code is shown below it."""
@@ -184,11 +189,21 @@ class CheckpointState:
         if self.is_ambiguous and self.candidates[0].state is not None:
             first, others = take_options(self.candidates[:1]), take_options(self.candidates[1:])
             folder = first.removeprefix("--take ")
-            is_inside = self.kind is StateKind.TRAINER_OUTPUT
-            named = f"`headscope inspect MODEL --subfolder {folder}` or " if is_inside else ""
-            remedy = f"Name the one that you mean, as in {named}`headscope repair MODEL -o DIR {first}` (or {others})."
-            remedy += " All of them: `headscope scan --folder DIR`." if is_inside else ""
+            remedy = f"Name the one that you mean, as in `headscope repair MODEL -o DIR {first}` (or {others})."
+            if self.kind is StateKind.TRAINER_OUTPUT:
+                remedy = (
+                    f"Name the one that you mean, as in `headscope inspect MODEL --subfolder {folder}`. All of them: "
+                )
+                remedy += f"`headscope scan --folder MODEL`. A copy of one: `headscope repair MODEL -o DIR {first}`."
             object.__setattr__(self, "remedy", remedy)
+
+
+_NAMES_MODEL = re.compile(r"(`headscope (?:check|edit|inspect|repair|scan --folder)) MODEL\b")
+
+
+def with_model(text: str, reference: str) -> str:
+    """Names the checkpoint in the commands of a text, so that they can be copied; as it is without a reference."""
+    return _NAMES_MODEL.sub(lambda found: f"{found[1]} {shlex.quote(reference)}", text) if reference else text
 
 
 def error_line(err: HeadscopeError, code: str = "") -> str:

@@ -90,7 +90,7 @@ def _with_state(error: WithoutConfig, state: CheckpointState) -> HeadscopeError:
     named = WithoutConfig(
         f"{error.message} {state.seen()}", state.repair.advice() if state.repair else error.hint, error.tensors
     )
-    named.state = state
+    named.state, named.reference = state, error.reference
     return named
 
 
