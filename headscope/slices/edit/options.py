@@ -106,7 +106,9 @@ class FitEdits(DataOptions, total=False):
 class ConfigEdits(TypedDict, total=False):
     """Changes of config.json."""
 
-    pad_token_id: Annotated[int | None, _config("The token that pads texts, also for a tokenizer that has none.", metavar="ID")]
+    pad_token_id: Annotated[
+        int | None, _config("The token that pads texts, also for a tokenizer that has none.", metavar="ID")
+    ]
     dtype: Annotated[
         str | None, _config("Number format of the last layer: `float32`, `bfloat16` or `float16`.", metavar="TYPE")
     ]
