@@ -120,6 +120,11 @@ def test_a_model_class_is_shown_with_its_head() -> None:
     assert all(item.name in topic.text for item in report.head.parameters)
 
 
+@pytest.mark.parametrize(("word", "is_decoder"), [("t5", True), ("bart", True), ("bert", False)])
+def test_the_decoder_is_named_where_it_makes_the_hidden_states(word: str, is_decoder: bool) -> None:
+    assert (", of the decoder." in headscope.explain(word)[0].text) is is_decoder
+
+
 def test_a_misspelled_class_gets_the_nearest() -> None:
     with pytest.raises(UsageError) as caught:
         headscope.explain("BertPoler")

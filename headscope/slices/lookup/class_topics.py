@@ -6,7 +6,7 @@ from headscope.core.facts import Report
 from headscope.core.facts.counting import list_of
 from headscope.core.facts.heads.atlas import ClassSource
 from headscope.core.words.plain_words import plain_words
-from headscope.core.words.words import POOLING
+from headscope.core.words.words import POOLING, reads_decoder
 from headscope.shared.topics import Topic
 
 _GROUP = "classes"
@@ -34,7 +34,8 @@ def model_class_topic(report: Report) -> Topic:
         weights = list_of((item.name for item in head.parameters if item.live), 6)
         parts += [f"```text\n{head.formula}\n```"] if head.formula else []
         parts += [f"{words}."] if (words := plain_words(report)) else []
-        parts += [f"**Pooling.** `{head.pooling.kind.value}`: {head.pooling.rule or POOLING[head.pooling.kind]}."]
+        place = ", of the decoder" if reads_decoder(head.pooling) else ""
+        parts += [f"**Pooling.** `{head.pooling.kind.value}`: {head.pooling.rule or POOLING[head.pooling.kind]}{place}."]
         parts += [f"**Weights of the head.** {weights}."] if weights else []
     parts += [f"`headscope inspect {name}` shows every operation, `headscope diagram {name}` draws it."]
     return Topic(_GROUP, name, (), "A class of Transformers", "\n\n".join(parts))
