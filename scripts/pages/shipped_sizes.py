@@ -21,6 +21,7 @@ _LONG = [2, 2, 18, 2]
 _MIT = [64, 128, 320, 512]
 _MIT_DEPTHS = ([3, 4, 6, 3], [3, 4, 18, 3], [3, 8, 27, 3], [3, 6, 40, 3])
 _GATED = {"d_ff": 2048, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+_LONG_ROPE = {"long_factor": [1.5] * 48, "short_factor": [1.25] * 48}
 
 SIZES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("bert", {}),
@@ -78,6 +79,7 @@ SIZES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("qwen3", {**_QWEN, "num_key_value_heads": 8, "head_dim": 128, "pad_token_id": 151643}),
     ("phi", {}),
     ("phi", {"pad_token_id": 50256}),
+    ("phi3", {"max_position_embeddings": 131072, "rope_scaling": {**_LONG_ROPE, "type": "longrope"}}),
     ("phi3", {}),
     ("t5", dict(_T5)),
     ("t5", {**_T5, "n_positions": 512}),
@@ -155,7 +157,8 @@ LEFTOVERS: dict[str, tuple[Any, ...]] = {
                      "unk_token_id", "decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id"), _IDS),
     "pad_token_id": (None,), "n_ctx": (512, 1024, 2048), "pruned_heads": ({},),
     "finetuning_task": (None, "mnli"),
-    "rope_scaling": (None, _LLAMA_3, {"type": "linear", "factor": 2.0}, {"rope_type": "dynamic", "factor": 2.0}),
+    "rope_scaling": (None, _LLAMA_3, *({**_LONG_ROPE, "type": kind} for kind in ("longrope", "su")),
+                     {"type": "linear", "factor": 2.0}, {"rope_type": "dynamic", "factor": 2.0}),
     "rope_parameters": ({**_LLAMA_3, "rope_theta": 500000.0}, {"rope_theta": 10000.0, "rope_type": "default"}),
     "rope_theta": (10000.0, 500000.0, 1000000.0), "rope_local_base_freq": (10000.0, 20000.0, 5000.0),
     "global_rope_theta": (160000.0, 10000.0, 20000.0), "local_rope_theta": (10000.0, 160000.0, 20000.0),

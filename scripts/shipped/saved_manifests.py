@@ -21,20 +21,31 @@ from headscope.facts import CheckpointKind, CheckpointManifest, TensorHeader, We
 
 _FILE = "model.safetensors"
 _LAYER = re.compile(r"\.\d+(?=\.|$)")
+_WITHOUT_NAMES = 2
+"""The count of classes whose names a configuration leaves out where they are those of `placeholders`."""
 _BARE = ("gpt2", "bloom")
 """Families whose published language models are saved without the name of the base model before their keys."""
 
 
 def saved_manifest(
-    cls: Any, config: Any, dtype: str, count: int | None = None, problem: str | None = None
+    cls: Any,
+    config: Any,
+    dtype: str,
+    count: int | None = None,
+    problem: str | None = None,
+    *,
+    are_named: bool = False,
 ) -> CheckpointManifest:
-    """What `save_pretrained` writes of a class, without values."""
+    """What `save_pretrained` writes of a class, without values; with `are_named`, its classes have other names.
+
+    Default names are not written for the default count, and those of two classes by no family.
+    """
     import transformers.modeling_utils as saving
 
     config = deepcopy(config)
     if count is not None:
-        # the default names of the default count would not be written
-        names = placeholders(count) if count != config.num_labels else map("class {}".format, range(count))
+        are_named = are_named or count == config.num_labels
+        names = map("class {}".format, range(count)) if are_named else placeholders(count)
         config.id2label = dict(enumerate(names))
         config.label2id = {name: number for number, name in config.id2label.items()}
     if problem is not None:
@@ -87,7 +98,9 @@ def tensor_forms(
     """The tensors of a checkpoint by the form in which it was saved.
 
     Older versions of Transformers kept buffers that are made again today, the first BERTs were converted with `gamma`
-    and `beta`, and published language models hold what was trained beside their class (a pooler).
+    and `beta`, and published language models hold what was trained beside their class (a pooler). The names of two
+    classes are left out of a configuration where they are `LABEL_0` and `LABEL_1`, also by families whose default is
+    another count: https://github.com/huggingface/transformers/blob/v5.24.0/src/transformers/configuration_utils.py#L1199
     """
     own = manifest.tensors
     keys = {tensor.key for tensor in own}
@@ -115,7 +128,10 @@ def tensor_forms(
     for name, tensors in list(found.items()) if family.model_type == "bert" else ():
         found[f"{name}, gamma"] = tuple(replace(item, key=_as_first_converted(item.key)) for item in tensors)
     distinct = {frozenset(tensor.key for tensor in tensors): name for name, tensors in reversed(found.items())}
-    return {name: found[name] for name in found if name in distinct.values()}
+    found = {name: found[name] for name in found if name in distinct.values()}
+    if cls in family.heads and config.num_labels != _WITHOUT_NAMES:
+        found["two classes"] = saved_manifest(cls, config, kind, _WITHOUT_NAMES).tensors
+    return found
 
 
 def _causal_masks(cls: Any, family: Any, config: Any, kind: str) -> tuple[TensorHeader, ...]:

@@ -4,6 +4,7 @@ import itertools
 import json
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 import transformers
@@ -28,6 +29,7 @@ _TRIES, _LEGAL = 300, 18
 """How many configurations are drawn for one that can be built, and how many of those tell what sizes have in common."""
 _LITERAL = {
     "whisper": ("max_source_positions", "classifier_proj_size"),  # the formula of others may be too large to be proven
+    "phi3": ("original_max_position_embeddings",),  # stated among the parameters of the rotation too
     "gpt_neo": ("num_layers",),  # as many as its kinds of attention say
     "mobilebert": ("num_feedforward_networks",),  # a factor of the number of tensors, beside that of layers
 }
@@ -47,7 +49,7 @@ class Family:
     """A configuration of a family and others with sizes drawn at random, of which classes can be built and run."""
 
     def __init__(self, model_type: str, fields: Mapping[str, Any]) -> None:
-        self.model_type, self.fields = model_type, fields
+        self.model_type, self._fields = model_type, fields
         self.config = self.make()
         self.draw = random.Random(model_type)
         self.bases = _classes(self.config, ("model",))
@@ -67,6 +69,11 @@ class Family:
             )
         ]
         self.drawn: list[tuple[dict[str, Any], Any]] = [({}, self.config)]
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What differs from the family's default; a copy, as configurations write into their dicts."""
+        return deepcopy(dict(self._fields))
 
     def make(self, **values: Any) -> Any:
         """The configuration with some values; what the family derives from them follows."""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 from unittest.mock import patch
 
@@ -16,6 +17,10 @@ from scripts.shipped.shipped_families import Family
 
 FREE = {"?": "f"}
 """What a rule has for any number."""
+ENOUGH = 2
+"""With how many sizes a value is tried."""
+_SHARES = ("partial_rotary_factor",)
+"""Numbers in a field that the lists beside them depend on: these have one value for each pair that is rotated."""
 
 
 class Tried:
@@ -24,10 +29,14 @@ class Tried:
     def __init__(self, manifest: CheckpointManifest, request: Request) -> None:
         self.manifest, self._request = manifest, request
         self._needs_numbers = False
-        self._expected = self._document({})
-        if self._expected["report"]["head"] is None:
+
+    @cached_property
+    def _expected(self) -> Any:
+        found = self._document({})
+        if found["report"]["head"] is None:
             self._needs_numbers = True  # a model of random values is made where a trace without them fails
-            self._expected = self._document({})
+            found = self._document({})
+        return found
 
     def _document(self, values: dict[str, Any]) -> Any:
         TRACES.clear()
@@ -38,17 +47,23 @@ class Tried:
 
     def is_same_with(self, values: dict[str, Any]) -> bool:
         """Whether other values of fields change nothing of what is known."""
+        expected = self._expected
         try:
-            return bool(self._document(values) == self._expected)
+            return bool(self._document(values) == expected)
         except Exception:  # whatever a class raises for a value that it doesn't take
             return False
 
 
-def loosened(rules: dict[str, Any], both: Sequence[Tried], family: Family) -> dict[str, Any]:
-    """The rules with the values that were tried and change nothing."""
+def loosened(rules: dict[str, Any], tried: Sequence[Tried], family: Family) -> dict[str, Any]:
+    """The rules with the values that were tried and change nothing.
+
+    With other sizes, a value isn't that of another field by chance: two are enough, but for lists in a dict, whose
+    lengths may hang on sizes that are equal in two.
+    """
     accepted = family.accepted
     rounds = [(name, value) for name, values in accepted.items() for value in values]
-    others = {name: _others(name, rule[1]) for name, rule in rules.items() if rule[0] == "=" and name != "problem_type"}
+    kept = {"problem_type", *(_SHARES if any(_has_list(rule[1]) for rule in rules.values() if rule[1:]) else ())}
+    others = {name: _others(name, rule[1]) for name, rule in rules.items() if rule[0] == "=" and name not in kept}
     for name, rule in rules.items():
         if rule[0] != "=":  # any number fits as it is
             others[name] = [item for item in _others(name, 0) if not _is_number(item)]
@@ -63,8 +78,10 @@ def loosened(rules: dict[str, Any], both: Sequence[Tried], family: Family) -> di
         while left:
             turn = dict(reversed(left))  # one value of each field
             left = [(name, value) for name, value in left if turn[name] != value]
-            for one in both:  # with other sizes, a value isn't that of another field by chance
-                turn = {name: turn[name] for name in _idle(one, turn)}
+            for at, one in enumerate(tried):
+                fixed = {name: value for name, value in turn.items() if at >= ENOUGH and not _has_list(value)}
+                rest = {name: value for name, value in turn.items() if name not in fixed}
+                turn = {**fixed, **{name: rest[name] for name in _idle(one, rest)}}
             for name in turn:
                 accepted.setdefault(name, [])
                 if turn[name] not in accepted[name]:
@@ -93,7 +110,9 @@ def _others(name: str, value: Any) -> list[Any]:
 
 def _doubled(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _doubled(item) for name, item in value.items()}
+        return {name: item if name in _SHARES else _doubled(item) for name, item in value.items()}
+    if _is_list_of_numbers(value):
+        return [2 * item for item in value]
     return 2 * value if type(value) in (int, float) else value
 
 
@@ -122,7 +141,17 @@ def _is_list_of_ids(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and set(map(type, value)) == {int}
 
 
+def _has_list(value: Any) -> bool:
+    return isinstance(value, dict) and any(map(_is_list_of_numbers, value.values()))
+
+
+def _is_list_of_numbers(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(map(_is_number, value))
+
+
 def _with_any_number(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _with_any_number(item) for name, item in value.items()}
+        return {name: item if name in _SHARES else _with_any_number(item) for name, item in value.items()}
+    if _is_list_of_numbers(value):
+        return [FREE] * len(value)
     return FREE if type(value) in (int, float) else value

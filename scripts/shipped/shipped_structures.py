@@ -30,7 +30,7 @@ from scripts.shipped.examined_documents import TRACES, code_of, document_of, exa
 from scripts.shipped.recording import Record, recorded
 from scripts.shipped.saved_manifests import parameter_names, saved_manifest, tensor_forms
 from scripts.shipped.shipped_families import Family, relations_of
-from scripts.shipped.shipped_rules import Tried, loosened
+from scripts.shipped.shipped_rules import ENOUGH, Tried, loosened
 from scripts.shipped.template_fitting import Unfit, fitted
 
 _PROBLEMS = (None, "single_label_classification", "multi_label_classification", "regression")
@@ -92,9 +92,9 @@ class Layout:
         forms = self._forms(drawn)
         self._prove_tensors(forms[0]["tensors"], names, legal[len(drawn) :], dtypes[0])
         label_forms = self._label_forms(drawn[0][1], document_of(found, is_plain=True))
-        both = [Tried(manifest, self._request(int(env["classes"]))) for env, manifest, _ in drawn[:2]]
+        tried = [Tried(manifest, self._request(int(env["classes"]))) for env, manifest, _ in drawn]
         relations = self.family.needed(relations_of([self._symbols(config, names, 0, "") for _, config in legal]))
-        rules = self._rules(record, names, both, legal, relations)
+        rules = self._rules(record, names, tried, legal, relations)
         return {
             "labels": label_forms,
             **rules,
@@ -153,7 +153,8 @@ class Layout:
     def _manifest(
         self, config: Any, count: int | None, dtype: str, problem: str | None = None, *, is_stated: bool = False
     ) -> CheckpointManifest:
-        return saved_manifest(self.cls, config, dtype, count if self.has_labels or is_stated else None, problem)
+        stated = count if self.has_labels or is_stated else None
+        return saved_manifest(self.cls, config, dtype, stated, problem, are_named=True)
 
     def _symbols(self, config: Any, names: Sequence[str], count: int, dtype: str) -> Symbols:
         return {**{name: getattr(config, name) for name in names}, "classes": count, "dtype": dtype}
@@ -170,12 +171,12 @@ class Layout:
         self,
         record: Record,
         names: Sequence[str],
-        both: Sequence[Tried],
+        tried: Sequence[Tried],
         legal: Sequence[Any],
         relations: Sequence[Any],
     ) -> dict[str, Any]:
         """The rules of the fields that are read, and what a field means that is left out."""
-        first = both[0].manifest
+        first = tried[0].manifest
         plain = json.loads(json.dumps(type(self.config)().to_dict(), default=str))
         written = [json.loads(json.dumps(config.to_dict(), default=str)) for _, config in legal]
         aliases = getattr(self.config, "attribute_map", {})
@@ -205,7 +206,10 @@ class Layout:
                     rules[name] = ["=", defaults[name]]
             elif name in LEFTOVERS:
                 rules[name] = ["=", ABSENT]
-        rules = loosened(rules, both, self.family)
+            elif name.startswith("_") and all(_is_idle_copy(name, one) for one in tried[:ENOUGH]):
+                copied = fitted([(env, config.get(name[1:])) for env, config in zip(symbols, written, strict=True)])
+                rules[name] = ["=", ABSENT, copied]
+        rules = loosened(rules, tried, self.family)
         return {"config": rules, "absent": sorted(wanted - rules.keys()), "defaults": defaults}
 
     def _derived(self, name: str) -> Any:
@@ -295,6 +299,12 @@ class Layout:
         own = FirstToken(special_tokens_of(str(manifest.config["model_type"])).first)
         document = document_of(examined(manifest, self._request(int(env["classes"])), own), is_plain=True)
         return [{"for": None, "changes": []}, {"for": [own.token], "changes": variant(base, env, document)}]
+
+
+def _is_idle_copy(name: str, one: Tried) -> bool:
+    """Whether a field is where a property is kept, as older versions wrote it (`_out_features`), and is idle."""
+    found = one.manifest.config.get(name[1:])
+    return found is not None and one.is_same_with({name: found})
 
 
 def _rows(tensors: Sequence[Any]) -> list[Any]:

@@ -231,6 +231,11 @@ def _candidates(made: Sequence[tuple[Symbols, int]]) -> Iterator[list[Any]]:
     for first, second in itertools.combinations(pairs, 2):
         if all(number([[1, *first], [1, *second]], env) == value for env, value in made):
             yield [[1, *first], [1, *second]]
+    quotients = [product for product in _products(names, made) if "/" in product]
+    for name in plain:  # the queries, keys and values of one matrix
+        rest = [(env, value - env[name]) for env, value in made]
+        lines = ((product, _line(rest, product)) for product in quotients)
+        yield from ([[1, name], [each[0], *product]] for product, each in lines if each is not None and not each[1])
 
 
 def _plane(made: Sequence[tuple[Symbols, int]], one: str, two: str) -> Iterator[list[Any]]:

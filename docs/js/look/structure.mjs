@@ -150,6 +150,7 @@ function shortOf(value) {
 
 // Whether a value is that of a rule, in which {"?": "f"} is any number, and {"?": "ids"} a list of whole numbers.
 function isAllowed(value, rule) {
+  if (Array.isArray(rule)) return Array.isArray(value) && value.length === rule.length && rule.every((item, at) => isAllowed(value[at], item));
   if (!(rule instanceof Map)) return same(rule, value);
   if (rule.get("?") === "f") return typeof value === "number" || typeof value === "bigint";
   if (rule.has("?")) return Array.isArray(value) && value.length > 0 && value.every((item) => typeof item === "bigint");

@@ -241,6 +241,8 @@ def fits(value: Any, rule: Any) -> bool:
             return isinstance(value, list) and set(map(type, value)) == {int}
         case dict() if isinstance(value, dict):
             return value.keys() == rule.keys() and all(fits(item, rule[name]) for name, item in value.items())
+        case list() if isinstance(value, list):
+            return len(value) == len(rule) and all(map(fits, value, rule))
     # As texts, because 1, 1.0 and true are equal in Python but not in JSON.
     return json.dumps(value, sort_keys=True) == json.dumps(rule, sort_keys=True)
 
