@@ -35,7 +35,9 @@ def model_class_topic(report: Report) -> Topic:
         parts += [f"```text\n{head.formula}\n```"] if head.formula else []
         parts += [f"{words}."] if (words := plain_words(report)) else []
         place = ", of the decoder" if reads_decoder(head.pooling) else ""
-        parts += [f"**Pooling.** `{head.pooling.kind.value}`: {head.pooling.rule or POOLING[head.pooling.kind]}{place}."]
+        parts += [
+            f"**Pooling.** `{head.pooling.kind.value}`: {head.pooling.rule or POOLING[head.pooling.kind]}{place}."
+        ]
         parts += [f"**Weights of the head.** {weights}."] if weights else []
     parts += [f"`headscope inspect {name}` shows every operation, `headscope diagram {name}` draws it."]
     return Topic(_GROUP, name, (), "A class of Transformers", "\n\n".join(parts))
