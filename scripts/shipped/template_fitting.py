@@ -233,8 +233,8 @@ def _candidates(made: Sequence[tuple[Symbols, int]]) -> Iterator[list[Any]]:
             yield [[1, *first], [1, *second]]
     quotients = [product for product in _products(names, made) if "/" in product]
     for name in plain:  # the queries, keys and values of one matrix
-        rest = [(env, value - env[name]) for env, value in made]
-        lines = ((product, _line(rest, product)) for product in quotients)
+        others = [(env, value - env[name]) for env, value in made]
+        lines = ((product, _line(others, product)) for product in quotients)
         yield from ([[1, name], [each[0], *product]] for product, each in lines if each is not None and not each[1])
 
 

@@ -89,8 +89,8 @@ def test_lists_of_another_length_are_not_known(width: int, length: int, place: P
 
 def test_two_classes_that_a_configuration_does_not_name_are_known_as_mismatched(place: Path) -> None:
     """Transformers leaves `LABEL_0` and `LABEL_1` out, and then reads the family's default of three classes."""
-    cls = transformers.BartForSequenceClassification
-    cls(transformers.BartConfig(**BART, num_labels=2)).save_pretrained(place)
+    cls: Any = transformers.BartForSequenceClassification
+    cls(cls.config_class(**BART, num_labels=2)).save_pretrained(place)
     _, info = cls.from_pretrained(place, ignore_mismatched_sizes=True, output_loading_info=True)
     report = headscope.inspect(place, cache=True)
     assert report.is_shipped is IS_MADE_HERE
