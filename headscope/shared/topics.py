@@ -19,7 +19,7 @@ GROUPS = {
     "words": "Words on the screens",
 }
 """The files of topics, and what they are called."""
-_NEAR = 3
+_NEAR, _LONG_NAME = 3, 3
 _ALIKE, _SOMEWHAT_ALIKE = 0.75, 0.65
 _MOST_WORDS = 0.6
 """A topic with fewer of a question's words, by weight, is probably about something else."""
@@ -99,22 +99,27 @@ def find_topics(words: Sequence[str]) -> tuple[Topic, ...]:
             break
         found += [] if named is None else [named]
         rest = rest[longest or 1 :]
-    if (rest or not found) and (mentioned := _mentioned_topic(" ".join(words))):
-        return (mentioned,)
+    # A long name isn't met by chance: it comes before the topics of single words in it.
+    least = _LONG_NAME if found and not rest else 1
+    if len(found) != 1 or rest:
+        mentioned = _mentioned_topic(" ".join(words), least)
+        if mentioned is not None:
+            return (mentioned,)
     if not rest and found:
         return tuple(dict.fromkeys(found))
     is_sentence = any(word.lower() in _JOINING for word in words)
     raise _unknown_topic_error(" ".join(words if is_sentence else rest), " ".join(rest), by_name)
 
 
-def _mentioned_topic(text: str) -> Topic | None:
-    """Finds the topic with the longest name of several words inside a question or a pasted message.
+def _mentioned_topic(text: str, least: int) -> Topic | None:
+    """Finds the topic with the longest name of several words, `least` or more, inside a question or a pasted message.
 
     A name as it is written comes before one whose words are there in another order, or with other endings.
     """
     words = " ".join(_WORD.findall(text.lower()))
     asked = _stems_of(words)
     names = [(name, " ".join(_WORD.findall(name))) for name in _topics_by_name() if " " in name]
+    names = [(name, plain) for name, plain in names if len(_stems_of(plain)) >= least]
     named = [name for name, plain in names if f" {plain} " in f" {words} "]
     named = named or [name for name, plain in names if len(_stems_of(plain)) > 1 and _stems_of(plain) <= asked]
     return _topics_by_name()[max(named, key=lambda name: (len(_stems_of(name)), len(name)))] if named else None

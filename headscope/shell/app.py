@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Sequence
 from difflib import get_close_matches
 from functools import cache
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -186,7 +187,7 @@ _COMMAND_FOR_SEVERAL = {
 def _hint_on_words(error: TooManyWords, given: Sequence[str]) -> str:
     """Makes the hint for too many words: they may be models, for a command that takes several."""
     other, word = _COMMAND_FOR_SEVERAL.get(error.command), error.words[0]
-    if error.option and (other is None or "=" in word):
+    if error.option and (other is None or "=" in word or not Path(word).exists()):
         flag = error.option.partition(" ")[0]
         return f"repeat {flag} for each value: `{error.option} {flag} {shlex.quote(word)}`"
     if other is None:

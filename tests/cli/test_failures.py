@@ -78,6 +78,8 @@ def test_an_option_that_takes_one_value_is_to_be_repeated(saved: Path, capsys: p
         (again,) = re.findall(r"`([^`]*)`", capsys.readouterr().err)
         assert main([*command[:-1], words[0].strip("-"), *shlex.split(again)]) == 0
         capsys.readouterr()
+    assert main(["forward", str(saved), "--text", "good film", "bad film"]) == 2
+    assert "`--text 'good film' --text 'bad film'`" in capsys.readouterr().err
     for words in (["--rename", "neg=negative,pos=positive"], ["--drop", "neg,pos"]):
         assert main([*command, *words]) == 2
         assert "repeat the option for each class" in capsys.readouterr().err

@@ -96,6 +96,9 @@ def test_case_spaces_and_the_plural_make_no_difference(written: str, found: str)
             "unused",
         ),
         ("CUDA out of memory", "training settings"),
+        ("CUDA error: device-side assert triggered", "HS003"),
+        ("why is the score always 1.0", "HS205"),
+        ("Asking to pad but the tokenizer does not have a padding token", "HS301"),
     ],
 )
 def test_a_question_leads_to_its_topic(question: str, found: str) -> None:

@@ -324,6 +324,8 @@ def _add_causes(effect: Finding, causes: list[str], cures: Mapping[str, str], tr
     # A cure of a batch was tried: the batch gave equal scores with it. The remedies of the causes were not.
     has_own_cure = effect.id == "HS525" and trial is not None and trial.batch_cure is not BatchCure.NONE
     remedy = effect.remedy if has_own_cure else " ".join(dict.fromkeys(cures[cause] for cause in causes))
+    if has_own_cure and "HS306" in causes:  # two ids for one token: the other side would only hide it
+        remedy = f"Cure HS306, and check again. If the scores still differ: {remedy[:1].lower()}{remedy[1:]}"
     message = f"{effect.message} Likely cause: {' and '.join(causes)}."
     return replace(effect, message=message, remedy=remedy, code="" if remedy != effect.remedy else effect.code)
 

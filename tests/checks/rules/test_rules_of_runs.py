@@ -134,6 +134,8 @@ def test_an_effect_has_the_cures_of_its_causes() -> None:
     assert with_causes([effect, first], None)[0].remedy == "cure of HS303."
     own = replace(RAN, batch_difference=0.5, batch_cure=BatchCure.ATTENTION_MASK)
     assert with_causes([effect, first], own)[0].remedy == "remedy"
+    after = "Cure HS306, and check again. If the scores still differ: remedy"
+    assert with_causes([effect, second], own)[0].remedy == after
     assert with_causes([effect, replace(first, severity=NOTE)], RAN)[0] == effect
 
 
