@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 TIMES = Path(__file__).with_name("times.txt")
 
-LONG = 0.4
+LONG = 0.25
 """Seconds of all cases from which on `make test` leaves out a test, or all but its first case."""
 
 SWEEP = 3.0
