@@ -6,7 +6,6 @@ from pathlib import Path
 
 from headscope.copies.writing import write_json
 from headscope.core.checkpoints.formats.config_file import parse_object
-from headscope.core.model.loading.inference import open_tokenizer
 from headscope.core.source.checkpoint import Checkpoint
 from headscope.errors import HeadscopeError, UsageError
 
@@ -20,6 +19,8 @@ def plan_padding(checkpoint: Checkpoint, token_id: int) -> tuple[str, list[str]]
     size = checkpoint.built.embedding_rows or checkpoint.built.vocab_size
     if size is not None and token_id >= size:
         raise UsageError(f"token {token_id:,} is not in the vocabulary of {size:,} tokens", "give the ID of a token")
+    from headscope.core.model.loading.inference import open_tokenizer  # imports torch, which a change of names doesn't
+
     sentences = ["The padding token decides what is masked or read: scores of padded texts may change."]
     try:
         tokenizer = open_tokenizer(checkpoint.location)

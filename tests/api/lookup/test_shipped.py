@@ -258,6 +258,23 @@ def test_functions_that_have_changed_are_traced(place: Path, monkeypatch: pytest
     assert not is_shipped(place)
 
 
+@pytest.mark.parametrize("is_vouched", ["for one version", "for two versions", "for other functions"])
+def test_functions_whose_change_changed_no_fact_are_known(
+    is_vouched: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = first_entry()["code"][:2]
+    assert len(code) == 2
+    names = [f"{path} {digest}" for path, _, digest in code]
+    both = dict.fromkeys(names, "other" if is_vouched != "for other functions" else "another")
+    vouched = {"1": both} if is_vouched != "for two versions" else {"1": {names[0]: "other"}, "2": {names[1]: "other"}}
+    real, paths = shipped.shipped, {row[0] for row in code}
+    read = shipped.code_digest
+    monkeypatch.setattr(shipped, "is_same_file", lambda path: path not in paths)
+    monkeypatch.setattr(shipped, "code_digest", lambda path, names: "other" if path in paths else read(path, names))
+    monkeypatch.setattr(shipped, "shipped", lambda name: vouched if name == shipped.VOUCHED else real(name))
+    assert is_shipped(place) is (is_vouched == "for one version")
+
+
 def test_a_proof_is_made_where_it_is_told(place: Path) -> None:
     assert is_shipped(place)
     proven = headscope.inspect(place, cache=True, prove=True)
