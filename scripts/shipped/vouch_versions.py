@@ -25,7 +25,7 @@ from scripts.shipped.write_shipped import write
 
 
 def main(arguments: list[str]) -> None:
-    """Writes the file anew, with what holds for the installed version."""
+    """Writes the file again, with what holds for the installed version."""
     version = package_version("transformers")
     with ZipFile(PLACE) as whole:
         parts = {name: json.loads(whole.read(name)) for name in whole.namelist()}
