@@ -19,8 +19,7 @@ from zipfile import ZipFile
 from headscope.core.facts.environment import package_version
 from headscope.core.source.memory import shipped_structures
 from headscope.core.source.storage import shipped
-from headscope.core.source.storage.shipped import CLASSES, PLACE, SOURCES, VOUCHED, classes_of
-from headscope.core.upstream.sources import code_digest
+from headscope.core.source.storage.shipped import CLASSES, PLACE, SOURCES, VOUCHED, changed_functions, classes_of
 from scripts.shipped.write_shipped import write
 
 
@@ -35,7 +34,7 @@ def main(arguments: list[str]) -> None:
     refused: set[str] = set()
     with tempfile.TemporaryDirectory() as folder:
         for name, code, compare in _compared(parts, Path(folder), int(arguments[0]) if arguments else 4):
-            changed = _changed_functions(code)
+            changed = changed_functions(code)
             if not changed:
                 continue
             told = _differences(code, compare) if all(changed.values()) else ["a function is missing"]
@@ -66,23 +65,6 @@ def _compared(
     for name, family in parts[CLASSES].items():
         code = parts[classes_of(family)][name]["code"]
         yield name, code, lambda name=name: facts.differences_of_class(name)  # type: ignore[misc]
-
-
-def _changed_functions(code: list[Any]) -> dict[str, str]:
-    """Gives the digests of the functions that are others here; "" for one that is missing."""
-    with patch.object(shipped, "shipped", _without_vouched):
-        return {
-            f"{path} {digest}": code_digest(path, tuple(names))
-            for path, names, digest in code
-            if not shipped.are_same_sources([[path, names, digest]])
-        }
-
-
-def _without_vouched(member: str) -> Any:
-    return None if member == VOUCHED else _READ(member)
-
-
-_READ = shipped.shipped
 
 
 def _differences(code: list[Any], compare: Callable[[], Iterator[str]]) -> list[str]:

@@ -158,7 +158,7 @@ def _run_rules(subject: Subject, selection: Selection) -> _RuleOutcome:
 
 def with_folder(finding: Finding, folder: str) -> Finding:
     """Names the checkpoint in the commands of the remedy, so that they can be copied."""
-    return replace(finding, remedy=with_model(finding.remedy, folder)) if folder else finding
+    return replace(finding, remedy=with_model(finding.remedy, folder))
 
 
 def _gravest_severity(rule: Rule, subject: Subject) -> tuple[Severity, ...]:

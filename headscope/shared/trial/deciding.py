@@ -70,7 +70,8 @@ def _incompletely_read(checkpoint: Checkpoint, wanted: bool | None) -> str:
     if report.checkpoint.states:
         return "it needs `headscope repair` first"
     random = (*missing.head, *missing.elsewhere)
-    absent = tuple(name for name in random if name not in {item.parameter for item in report.weights.mismatched})
+    reshaped = {item.parameter for item in report.weights.mismatched}
+    absent = tuple(name for name in random if name not in reshaped)
     if random and not absent:
         return f"the checkpoint has {few_of(random)} in another shape"
     return f"the checkpoint doesn't give {few_of(absent)}" if random else ""

@@ -71,15 +71,23 @@ def are_same_sources(code: Iterable[Any]) -> bool:
         return True
     if here.partition(".")[0] != made.partition(".")[0]:  # what every model uses may be another
         return False
-    # The digest of a whole file is cheaper than that of its functions, and mostly they haven't changed.
-    changed = [
-        (f"{path} {digest}", found)
-        for path, names, digest in code
-        if not is_same_file(path) and (found := code_digest(path, tuple(names))) != digest
-    ]
+    changed = changed_functions(code)
     # All of one version: nobody has traced a mixture.
     versions: dict[str, dict[str, str]] = (shipped(VOUCHED) or {}) if changed else {}
-    return not changed or any(all(known.get(name) == found for name, found in changed) for known in versions.values())
+    return not changed or any(changed.items() <= known.items() for known in versions.values())
+
+
+def changed_functions(code: Iterable[Any]) -> dict[str, str]:
+    """Gives the digests of those functions that are others in the installed Transformers; "" where one is missing.
+
+    The keys are file and shipped digest, as in VOUCHED.
+    """
+    # The digest of a whole file is cheaper than that of its functions, and mostly they haven't changed.
+    return {
+        f"{path} {digest}": found
+        for path, names, digest in code
+        if not is_same_file(path) and (found := code_digest(path, tuple(names))) != digest
+    }
 
 
 def is_same_file(path: str) -> bool:
