@@ -258,21 +258,27 @@ def test_functions_that_have_changed_are_traced(place: Path, monkeypatch: pytest
     assert not is_shipped(place)
 
 
-@pytest.mark.parametrize("is_vouched", ["for one version", "for two versions", "for other functions"])
+@pytest.mark.parametrize("is_vouched", ["all together", "each alone", "with others", "for other functions"])
 def test_functions_whose_change_changed_no_fact_are_known(
     is_vouched: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code = first_entry()["code"][:2]
-    assert len(code) == 2
+    whole = first_entry()["code"]
+    code = whole[:2]
     names = [f"{path} {digest}" for path, _, digest in code]
-    both = dict.fromkeys(names, "other" if is_vouched != "for other functions" else "another")
-    vouched = {"1": both} if is_vouched != "for two versions" else {"1": {names[0]: "other"}, "2": {names[1]: "other"}}
+    both = dict.fromkeys(names, "other")
+    known = {
+        "all together": [both],
+        "each alone": [{name: "other"} for name in names],
+        "with others": [both | {"models/x.py 0": "other"}],
+        "for other functions": [dict.fromkeys(names, "another")],
+    }[is_vouched]
+    vouched = {"5.0": [], "5.1": [shipped.changes_digest(whole, changed) for changed in known]}
     real, paths = shipped.shipped, {row[0] for row in code}
     read = shipped.code_digest
     monkeypatch.setattr(shipped, "is_same_file", lambda path: path not in paths)
     monkeypatch.setattr(shipped, "code_digest", lambda path, names: "other" if path in paths else read(path, names))
     monkeypatch.setattr(shipped, "shipped", lambda name: vouched if name == shipped.VOUCHED else real(name))
-    assert is_shipped(place) is (is_vouched == "for one version")
+    assert is_shipped(place) is (is_vouched == "all together")
 
 
 def test_a_proof_is_made_where_it_is_told(place: Path) -> None:

@@ -6,6 +6,7 @@ else is traced.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable
 from functools import cache
@@ -19,7 +20,7 @@ from headscope.core.upstream.sources import Unvouched, code_digest, file_digest,
 PLACE = Path(__file__).parent / "bundled" / "facts.zip"
 SOURCES, CLASSES, ATLAS = "sources.json", "classes.json", "atlas.json"
 VOUCHED = "vouched.json"
-"""For versions of Transformers, the changed functions with which every trace gave the shipped facts nevertheless."""
+"""For versions of Transformers, digests of what had changed for facts that every trace gave there nevertheless."""
 
 
 @cache
@@ -71,16 +72,15 @@ def are_same_sources(code: Iterable[Any]) -> bool:
         return True
     if here.partition(".")[0] != made.partition(".")[0]:  # what every model uses may be another
         return False
-    changed = changed_functions(code)
-    # All of one version: nobody has traced a mixture.
-    versions: dict[str, dict[str, str]] = (shipped(VOUCHED) or {}) if changed else {}
-    return not changed or any(changed.items() <= known.items() for known in versions.values())
+    changed = changed_functions(code := list(code))
+    versions: dict[str, list[str]] = (shipped(VOUCHED) or {}) if changed else {}
+    return not changed or any(changes_digest(code, changed) in known for known in versions.values())
 
 
 def changed_functions(code: Iterable[Any]) -> dict[str, str]:
     """Gives the digests of those functions that are others in the installed Transformers; "" where one is missing.
 
-    The keys are file and shipped digest, as in VOUCHED.
+    The keys are file and shipped digest.
     """
     # The digest of a whole file is cheaper than that of its functions, and mostly they haven't changed.
     return {
@@ -88,6 +88,14 @@ def changed_functions(code: Iterable[Any]) -> dict[str, str]:
         for path, names, digest in code
         if not is_same_file(path) and (found := code_digest(path, tuple(names))) != digest
     }
+
+
+def changes_digest(code: Iterable[Any], changed: dict[str, str]) -> str:
+    """Computes the digest of the functions of some facts and of all that has changed in them.
+
+    It holds for these facts alone: nobody has traced a part of the changes, or other facts with them.
+    """
+    return hashlib.sha256(json.dumps([list(code), sorted(changed.items())]).encode()).hexdigest()[:12]
 
 
 def is_same_file(path: str) -> bool:
