@@ -77,10 +77,8 @@ def _compared(which: tuple[str, str], most: int) -> tuple[str, list[str]]:
     """The digest of what has changed for an entry, "" for nothing, and where a trace differs from it."""
     entry = entries()[which]
     changed = changed_functions(entry["code"])
-    if not changed:
-        return "", []
-    told = list(_differences(which, entry, most)) if all(changed.values()) else ["a function is missing"]
-    return changes_digest(entry["code"], changed), told
+    digest = changes_digest(entry["code"], changed) if changed else ""
+    return digest, list(_differences(which, entry, most)) if changed else []
 
 
 def _differences(which: tuple[str, str], entry: Any, most: int) -> Iterator[str]:
