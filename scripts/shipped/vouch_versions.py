@@ -1,9 +1,10 @@
-"""Adds to the shipped facts which of them hold for another Transformers, although functions are others there.
+"""Compares the shipped facts with traces of another Transformers, and adds which of them hold although it has changed.
 
 `PYTHONPATH=. .matrix/5.23.0/bin/python -m scripts.shipped.vouch_versions [COUNTS]`, with the interpreter of a row of
-the matrix. Where functions that were run for some facts are others there, checkpoints of drawn sizes are examined by a
-trace, COUNTS (4) numbers of classes of each structure. Where every field is that of the facts, the digest of what has
-changed, all together, is kept for this version. One difference, or one trace that can't be made, keeps it out.
+the matrix. Checkpoints of drawn sizes are examined by a trace, COUNTS (4) numbers of classes of each structure. Where
+functions that were run for some facts are others there and every field is that of the facts, the digest of what has
+changed, all together, is kept for this version. One difference, or one trace that can't be made, keeps it out. Exits
+with 1 where no function has changed and a trace gives something else.
 """
 
 import json
@@ -32,42 +33,40 @@ from headscope.core.source.storage.shipped import (
     classes_of,
 )
 from scripts.shipped.write_shipped import write
+from tests.api.lookup import test_shipped as facts
+from tests.api.lookup.test_shipped import TRACED
 
 
-def main(arguments: list[str]) -> None:
+def main(arguments: list[str]) -> int:
     """Writes the file again, with what holds for the installed version, and counts what that is."""
     version = package_version("transformers")
     with ZipFile(PLACE) as whole:
         parts = {name: json.loads(whole.read(name)) for name in whole.namelist()}
     if version == parts[SOURCES]["transformers"]:
         sys.exit("the facts are of this version: run it with the interpreter of another one")
-    known = {"structures": 0, "classes": 0}
-    changes: dict[str, list[tuple[str, bool]]] = {}  # what is named there, and whether it is equal
+    known, wrong = {"structures": 0, "classes": 0}, 0
+    kept, refused = set[str](), set[str]()
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
         compare = partial(_compared, most=int(arguments[0]) if arguments else 4)
         for (kind, key), (digest, told) in zip(entries(), pool.map(compare, entries()), strict=True):
-            if digest:
-                print(f"{key}: {told[0] if told else 'equal'}"[:150], flush=True)
-                changes.setdefault(digest, []).append((kind, not told))
-            else:
-                known[kind] += 1
-    kept = sorted(digest for digest, found in changes.items() if all(is_equal for _, is_equal in found))
-    for kind, _ in (item for digest in kept for item in changes[digest]):
-        known[kind] += 1
-    parts[VOUCHED] = parts.get(VOUCHED, {}) | {version: kept}
+            print(f"{key}, {'changed' if digest else 'the same'}: {told[0] if told else 'equal'}"[:150], flush=True)
+            known[kind] += not told
+            wrong += not digest and any(TRACED not in line for line in told)
+            (refused if told else kept).add(digest)
+    parts[VOUCHED] = parts.get(VOUCHED, {}) | {version: sorted(kept - refused - {""})}
     every = [kind for kind, _ in entries()]
-    print(version, *(f"{count} of {every.count(kind)} {kind} are known" for kind, count in known.items()), sep=", ")
+    counts = (f"{count} of {every.count(kind)} {kind} known" for kind, count in known.items())
+    print(version, *counts, f"{wrong} wrong", sep=", ")
     write(parts)
+    return int(bool(wrong))
 
 
 @cache
 def entries() -> dict[tuple[str, str], Any]:
     """The facts by their kind, and the name of their class with a number, or alone."""
-    from tests.api.lookup.test_shipped import structures
-
     found = {
         ("structures", f"{entry['config']['architectures'][1]} {number}"): entry
-        for number, entry in enumerate(structures())
+        for number, entry in enumerate(facts.structures())
     }
     families = shipped.shipped(CLASSES).items()
     return found | {("classes", name): shipped.shipped(classes_of(family))[name] for name, family in families}
@@ -78,13 +77,11 @@ def _compared(which: tuple[str, str], most: int) -> tuple[str, list[str]]:
     entry = entries()[which]
     changed = changed_functions(entry["code"])
     digest = changes_digest(entry["code"], changed) if changed else ""
-    return digest, list(_differences(which, entry, most)) if changed else []
+    return digest, list(_differences(which, entry, most))
 
 
 def _differences(which: tuple[str, str], entry: Any, most: int) -> Iterator[str]:
     """Compares as if the functions hadn't changed; a trace that raises is a difference too."""
-    from tests.api.lookup import test_shipped as facts
-
     real = shipped.are_same_sources
 
     def pretends(asked: Any) -> bool:
@@ -105,4 +102,4 @@ def _differences(which: tuple[str, str], entry: Any, most: int) -> Iterator[str]
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))
