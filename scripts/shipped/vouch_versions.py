@@ -73,11 +73,16 @@ def entries() -> dict[tuple[str, str], Any]:
 
 
 def _compared(which: tuple[str, str], most: int) -> tuple[str, list[str]]:
-    """The digest of what has changed for an entry, "" for nothing, and where a trace differs from it."""
+    """The digest of what has changed for an entry, "" for nothing, and where a trace differs from it.
+
+    Where some checkpoints were traced although the facts were asked for, which is no difference, the others count.
+    """
     entry = entries()[which]
     changed = changed_functions(entry["code"])
     digest = changes_digest(entry["code"], changed) if changed else ""
-    return digest, list(_differences(which, entry, most))
+    told = list(_differences(which, entry, most))
+    tried = 2 * min(most, sum(1 for _ in facts.counts_of(entry, random.Random()))) if which[0] == "structures" else 1
+    return digest, told if len(told) >= tried else [line for line in told if TRACED not in line]
 
 
 def _differences(which: tuple[str, str], entry: Any, most: int) -> Iterator[str]:
