@@ -73,7 +73,7 @@ def are_same_sources(code: Iterable[Any]) -> bool:
     if here.partition(".")[0] != made.partition(".")[0]:  # what every model uses may be another
         return False
     changed = changed_functions(code := list(code))
-    # Of this version alone: what a changed function calls anew has no digest here.
+    # Of this version alone: what a changed function calls instead has no digest here.
     return not changed or changes_digest(code, changed) in (shipped(VOUCHED) or {}).get(here, ())
 
 
