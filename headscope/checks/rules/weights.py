@@ -181,7 +181,10 @@ def _find_new_in_memory(this: Rule, subject: Subject, lost: list[HeadParameter])
 
     They may have been trained since, which their values seldom show: only a bias that is still zero tells.
     """
-    untouched = _is_untouched(subject, lost)
+    values = {item.name: item for item in subject.values or ()}
+    biases = [values[item.name] for item in lost if item.name.endswith(".bias") and item.name in values]
+    # Transformers initializes a bias with zeros, and a training step moves it.
+    untouched = bool(biases) and all(item.zeros == item.count for item in biases)
     open_question = subject.profile is Profile.INFERENCE and not untouched
     yield this.find(
         severity_at(subject, training=Severity.NOTE, inference=Severity.ERROR if untouched else Severity.WARNING),
@@ -204,13 +207,6 @@ def _find_new_in_memory(this: Rule, subject: Subject, lost: list[HeadParameter])
         raise NotKnown(
             f"headscope could not determine whether the weights were trained since the load: {_few_names(lost)}"
         )
-
-
-def _is_untouched(subject: Subject, lost: list[HeadParameter]) -> bool:
-    """True if every new bias still holds the zeros that Transformers initializes it with: a training step moves it."""
-    values = {item.name: item for item in subject.values or ()}
-    biases = [values[item.name] for item in lost if item.name.endswith(".bias") and item.name in values]
-    return bool(biases) and all(item.zeros == item.count for item in biases)
 
 
 @rule("HS103", "head-partly-new", "A part of the head is newly initialized", needs=("checkpoint",), finds="WN|EW")
@@ -328,10 +324,14 @@ def classifier_unused(this: Rule, subject: Subject) -> Findings:
     last = classifier_of(subject)
     same = _unused_of_classifier_shape(subject)
     if last is not None and same:
+        beside = _layers_beside(subject, same)  # without them, the scores would be others
+        rename = (
+            f": {few_of(beside)} would be left out if you rename the tensor" if beside else ", or rename the tensor"
+        )
         yield this.find(
             Severity.WARNING,
             f"{last.name} is new, but the checkpoint holds {few_of(same)} of the same shape, which is not loaded.",
-            f"If that is the classifier, load the class it was saved from{_rename_advice(subject, same)}.",
+            f"If that is the classifier, load the class it was saved from{rename}.",
             same,
             code=renaming_code(subject, _renamed_keys(subject, last, same)),
         )
@@ -358,12 +358,6 @@ def _layers_beside(subject: Subject, same: list[str]) -> list[str]:
     modules = {key.split(".")[0] for key in same}
     matrices = [item.key for item in subject.report.weights.unused_tensors if len(item.shape) > 1]
     return [key for key in matrices if key not in same and key.split(".")[0] in modules]
-
-
-def _rename_advice(subject: Subject, same: list[str]) -> str:
-    """Advises to rename the tensor, unless its module has other layers, without which the scores would be others."""
-    beside = _layers_beside(subject, same)
-    return f": {few_of(beside)} would be left out if you rename the tensor" if beside else ", or rename the tensor"
 
 
 def _unused_of_classifier_shape(subject: Subject) -> list[str]:
