@@ -3,6 +3,7 @@
 import codecs
 import csv
 import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -17,6 +18,7 @@ _LONGEST = 4_000_000
 _ROWS = 16
 """How many rows are parsed at a time: few, as each may be as long as a line may."""
 _MOST_COLUMNS = 200
+_QUOTED = re.compile(r'"[^"]*(?:""[^"]*)*"')
 _OTHER_ENCODINGS = {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
 
 
@@ -57,8 +59,9 @@ def _split_cells(
     """Yields the cells of each line that is not empty, with the line's number."""
     if not is_quoted:
         for number, line in enumerate(lines, 1):
+            cells = line.rstrip("\r\n").split(delimiter)
             if line.strip("\r\n"):
-                yield number, [_strip_quotes(cell) for cell in line.rstrip("\r\n").split(delimiter)]
+                yield number, [cell[1:-1].replace('""', '"') if _QUOTED.fullmatch(cell) else cell for cell in cells]
         return
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     while True:
@@ -73,11 +76,6 @@ def _split_cells(
         if not rows:
             return
         yield from (item for item in rows if item[1])
-
-
-def _strip_quotes(cell: str) -> str:
-    is_quoted = len(cell) > 1 and cell[0] == cell[-1] == '"' and '"' not in cell[1:-1].replace('""', "")
-    return cell[1:-1].replace('""', '"') if is_quoted else cell
 
 
 @contextmanager

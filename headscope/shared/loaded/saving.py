@@ -107,20 +107,19 @@ def _adapter_checks(head: Sequence[TensorCheck], stored: SavedTensors) -> Iterat
     names = frozenset({stored.adapter})
     known = {key_in_adapter(item.name, live, names) for item in head}
     for key, tensor in live.items():
-        if key not in known:
-            yield _check_in_adapter(unchecked(key, tensor, is_head=False), tensor, stored)
+        if key in known:
+            continue
+        bare, found = unchecked(key, tensor, is_head=False), stored.header_of(key)
+        reason = why_not_here(stored.memory, tensor)
+        if found is None:
+            yield replace(bare, status=TensorStatus.RANDOM, reason="the adapter's file lacks it")
+        else:
+            yield replace(bare, reason=reason) if reason else against_saved(bare, tensor, *found)
     for name, tensor in stored.rest():
         is_left_out = tensor.requires_grad and key_in_adapter(name, live, names) is None
         if is_left_out and stored.find(name, tensor) is None:
             bare = unchecked(name, tensor, is_head=False)
             yield replace(bare, status=TensorStatus.RANDOM, reason="it is trained, and the adapter leaves it out")
-
-
-def _check_in_adapter(bare: TensorCheck, tensor: torch.Tensor, stored: SavedTensors) -> TensorCheck:
-    found, reason = stored.header_of(bare.name), why_not_here(stored.memory, tensor)
-    if found is None:
-        return replace(bare, status=TensorStatus.RANDOM, reason="the adapter's file lacks it")
-    return replace(bare, reason=reason) if reason else against_saved(bare, tensor, *found)
 
 
 def _check_tensor(bare: TensorCheck, tensor: torch.Tensor, stored: SavedTensors) -> TensorCheck:
