@@ -106,7 +106,9 @@ def fit_card(card: Card) -> tuple[Card, str]:
     smaller = card
     for shrink in (lambda whole: whole, _without_alternatives, _without_runs):
         smaller = shrink(smaller)
-        text = _card_text(smaller)
+        # ASCII, with a line for each row, input or alternative.
+        fields = (f"{json.dumps(name)}: {_lines_of(value)}" for name, value in to_dict(smaller).items())
+        text = "{\n" + ",\n".join(fields) + "\n}\n"
         try:
             parse_object(text.encode("ascii"), "the card", LARGEST_CARD)
         except Malformed as err:
@@ -127,12 +129,6 @@ def _without_runs(card: Card) -> Card:
     gap = Gap("runs", "there is no room for them either, so the tolerance in float32 is that of any model")
     bare = replace(card, runs=(), not_determined=(*card.not_determined, gap))
     return replace(bare, tolerances=measure_tolerances(reference_of(bare, range(len(bare.inputs)))))
-
-
-def _card_text(card: Card) -> str:
-    """Writes a card as JSON in ASCII, with a line for each row, input or alternative."""
-    fields = (f"{json.dumps(name)}: {_lines_of(value)}" for name, value in to_dict(card).items())
-    return "{\n" + ",\n".join(fields) + "\n}\n"
 
 
 def _lines_of(value: Any) -> str:

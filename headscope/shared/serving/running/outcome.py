@@ -70,6 +70,8 @@ def head_in_run(cited: EngineHead, answer: EngineAnswer, names: Sequence[str], e
     ignores_segments = pairs is not None and pairs.explanation is not None and pairs.explanation.is_without_segments
     same_head = served.same or _is_own_head(served.explanation)
     in_batch = _differs_in_batch(BATCH, given, others, expected)
+    rounded = f"The scores are equal within the rounding of {served.precision}."
+    rounding = (rounded, *served.notes) if served.same and served.precision != "float32" else ()
     return replace(
         bare,
         runs=True,
@@ -81,7 +83,7 @@ def head_in_run(cited: EngineHead, answer: EngineAnswer, names: Sequence[str], e
         reads_padding=_has_other_scores(others.get(PADS)),
         drops=("segment IDs",) if ignores_segments else (),
         reason=_explain_difference(served, same_head, in_batch),
-        notes=(*_note_rounding(served), *_note_batches(given, others, expected), *answer.notes),
+        notes=(*rounding, *_note_batches(given, others, expected), *answer.notes),
     )
 
 
@@ -122,13 +124,6 @@ def _entry_without_findings(cited: EngineHead, answer: EngineAnswer) -> EngineHe
 def _compare_batch(reference: ReferenceScores, given: BatchScores, dtype: str) -> ServedScores:
     items = tuple(Answer(tuple(row)) for row in given.scores.tolist())
     return compare_scores(reference, Answers("", "", "", given.raw, items, dtype=dtype, is_run=True))
-
-
-def _note_rounding(served: ServedScores) -> tuple[str, ...]:
-    """Gives notes on a head that is the same only within the rounding of half precision."""
-    if not served.same or served.precision == "float32":
-        return ()
-    return (f"The scores are equal within the rounding of {served.precision}.", *served.notes)
 
 
 def _is_comparable(name: str, item: BatchScores, expected: ExpectedScores) -> bool:
