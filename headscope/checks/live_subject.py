@@ -109,7 +109,10 @@ def _training_facts(live_model: LiveModel, optimizer: Any) -> LiveFacts:
     live = [item.name for item in report.head.parameters if item.live] if report.head else []
     held = live_model.unwrapped.held
     trained = {name for name in live if name in held and held[name].requires_grad}
-    frozen = tuple(name for name in live if name in held and name not in trained and not _is_adapted(name, trained))
+    # A weight of a layer that an adapter trains (`out_proj.base_layer.weight`) is frozen on purpose.
+    layers = {name: f"{name.rpartition('.base_layer.')[0]}." for name in live if ".base_layer." in name}
+    adapted = {name for name, layer in layers.items() if any(other.startswith(layer) for other in trained)}
+    frozen = tuple(name for name in live if name in held and name not in trained | adapted)
     to_save = _modules_to_save(live_model, frozen) if live_model.held_parameters.of_adapter else ()
     if optimizer is None:
         return LiveFacts(frozen, modules_to_save=to_save)
@@ -137,12 +140,6 @@ def _modules_to_save(live_model: LiveModel, frozen: tuple[str, ...]) -> tuple[st
     }
     lost = [plain_name(name) for name in frozen]
     return modules_to_save(lost, sorted(names - head), sorted(modules), sorted(kept))
-
-
-def _is_adapted(name: str, trained: set[str]) -> bool:
-    """True if a frozen weight is that of a layer which an adapter trains (`out_proj.base_layer.weight`)."""
-    layer, found, _ = name.rpartition(".base_layer.")
-    return bool(found) and any(other.startswith(f"{layer}.") for other in trained)
 
 
 def _with_stored_dtypes(

@@ -69,7 +69,11 @@ def select(
         others = sorted({rule.command for rule in RULES.values() if any(_is_name_of(name, rule) for name in names)})
         raise UsageError(f"{command} has no rule {', '.join(names)}", f"headscope {' and '.join(others)} runs it")
     expired = tuple(item for item in given if item not in ignored)
-    return Selection(chosen, ignored, _parse_severity(fail_on), baseline, is_named=bool(names), expired=expired)
+    severities = [level.value for level in Severity]
+    if str(fail_on).lower() not in severities:
+        raise UsageError(f"no such severity: {fail_on}", f"severities: {', '.join(severities)}")
+    severity = Severity(str(fail_on).lower())
+    return Selection(chosen, ignored, severity, baseline, is_named=bool(names), expired=expired)
 
 
 def named_in(command: str, wanted: Iterable[str]) -> tuple[str, ...]:
@@ -91,12 +95,3 @@ def check_known(name: str) -> None:
     known = [*RULES, *(rule.name for rule in RULES.values())]
     lower = did_you_mean(name.lower(), known, f"rules: {', '.join(sorted(RULES))}")
     raise UsageError(f"no such rule: {name}", did_you_mean(name.upper(), known, lower))
-
-
-def _parse_severity(name: str) -> Severity:
-    try:
-        return Severity(str(name).lower())
-    except ValueError as err:
-        raise UsageError(
-            f"no such severity: {name}", f"severities: {', '.join(level.value for level in Severity)}"
-        ) from err

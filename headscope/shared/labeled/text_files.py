@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
-from headscope.errors import Malformed, UsageError
+from headscope.errors import Malformed
 from headscope.shared.labeled.rows import RowCells, RowSource, check_columns
 
 _LONGEST = 4_000_000
@@ -170,11 +170,3 @@ _ONE_OBJECT = "write one JSON object in each line"
 def _json_list_error(name: str) -> Malformed:
     hint = 'write one JSON object in each line, for example with pandas: to_json(..., orient="records", lines=True)'
     return Malformed(f"{name} is one JSON list, not JSON lines", hint)
-
-
-def unknown_format(name: str) -> UsageError:
-    """Makes the error for a file whose ending doesn't show its format."""
-    return UsageError(
-        f"{name} doesn't end in csv, tsv, jsonl, json or parquet, and is not a folder that `datasets` saved",
-        "rename the file to its format, or save the data in one of these",
-    )

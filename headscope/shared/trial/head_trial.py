@@ -63,9 +63,15 @@ def try_head(
     program: HeadProgram, given: Mapping[str, torch.Tensor], task: Task, problem_type: str | None
 ) -> HeadTrial:
     """Tries a head with the numbers in `given`; tensors that aren't given are made up."""
-    bench = _Bench(
-        program, {name: _pad_token_rows(program, name, value) for name, value in given.items()}, task, problem_type
-    )
+    numbers = dict(given)
+    for name, value in given.items():
+        wanted = program.tensors.get(name)
+        if wanted is None or wanted.shape == value.shape or wanted.dim() == 0 or wanted.shape[1:] != value.shape[1:]:
+            continue
+        # The last rows of the program's tensor stand for those of a few tokens.
+        zeros = torch.zeros(wanted.shape[0] - value.shape[0], *value.shape[1:], dtype=value.dtype)
+        numbers[name] = torch.cat([zeros, value])
+    bench = _Bench(program, numbers, task, problem_type)
     try:
         found = _run_trial(bench)
         # A head that behaves so with any numbers says nothing about these: masked positions, a score that is constant.
@@ -85,14 +91,6 @@ def _any_numbers(program: HeadProgram) -> dict[str, torch.Tensor]:
     return {
         name: value if isinstance(floats[name], nn.Parameter) else value.abs() + 0.5 for name, value in drawn.items()
     }
-
-
-def _pad_token_rows(program: HeadProgram, name: str, value: torch.Tensor) -> torch.Tensor:
-    """Pads numbers to the shape of the program's tensor, whose last rows stand for those of a few tokens."""
-    wanted = program.tensors.get(name)
-    if wanted is None or wanted.shape == value.shape or wanted.dim() == 0 or wanted.shape[1:] != value.shape[1:]:
-        return value
-    return torch.cat([torch.zeros(wanted.shape[0] - value.shape[0], *value.shape[1:], dtype=value.dtype), value])
 
 
 def _run_trial(bench: _Bench) -> HeadTrial:

@@ -33,7 +33,7 @@ from headscope.shared.serving.card.facts import (
     CardRun,
 )
 from headscope.shared.serving.card.reading import measure_tolerances, reference_of
-from headscope.shared.serving.comparing import ReferenceScores, VariantScores
+from headscope.shared.serving.comparing import VariantScores
 from headscope.shared.serving.explaining import FORWARD_BY_NAME, SINGLE_PRECISION, Scores
 from headscope.shared.serving.reference_scores import InputLayout, TextScorer
 from headscope.shared.serving.sample_texts import CARD_PAIRS, CARD_TEXTS, SAMPLE_TEXTS
@@ -62,7 +62,11 @@ def make_card(checkpoint: Checkpoint, activation: str, texts: Sequence[TextOrPai
     own = scorer.reference(texts, report.model.labels, activation)
     scorer, layout, reason = _lay_out(scorer, texts, own.logits)
     gaps += [Gap("padded inputs", reason)] if reason else []
-    runs = dict(_run_again(scorer, texts, own))
+    others = {name: own.rounded(name) for name in _PRECISIONS}
+    others["eager"] = scorer.scores_with_attention(texts, "eager")
+    others["padded"] = scorer.scores_in_batches(texts) if scorer.layout is not None and scorer.layout.padded else None
+    # The model's other runs, as far as it can be run so.
+    runs = {name: logits for name, logits in others.items() if logits is not None}
     own = replace(own, rounded=runs.get, in_single=IN_SINGLE)
     gaps += [Gap(f"rounding in {name}", "the model can't be run in it") for name in _PRECISIONS if name not in runs]
     formula = report.head.expression if report.head is not None else ""
@@ -173,14 +177,6 @@ def _lay_out(scorer: TextScorer, texts: Sequence[TextOrPair], own: Scores) -> tu
         reason = f"padding changes the scores by up to {off[:padded].max():.2g}"
     layout = InputLayout(0, _IN_BATCH, "right")
     return replace(scorer, layout=layout, batch_size=1), layout, reason
-
-
-def _run_again(scorer: TextScorer, texts: Sequence[TextOrPair], own: ReferenceScores) -> Iterator[tuple[str, Scores]]:
-    """Yields the logits of the model's other runs, as far as it can be run so."""
-    runs = {name: own.rounded(name) for name in _PRECISIONS}
-    runs["eager"] = scorer.scores_with_attention(texts, "eager")
-    runs["padded"] = scorer.scores_in_batches(texts) if scorer.layout is not None and scorer.layout.padded else None
-    yield from ((name, logits) for name, logits in runs.items() if logits is not None)
 
 
 def _encode_inputs(scorer: TextScorer, layout: InputLayout, texts: Sequence[TextOrPair]) -> Iterator[CardInput]:
