@@ -85,7 +85,10 @@ def _result_lines(result: CheckResult, *, details: bool) -> Iterator[RenderableT
     yield from finding_lines(result, whole=details)
     if result.report is not None and result.report.repaired is not None:
         yield Paragraph(repaired_sentence(result.report.repaired), Text("repaired", STRONG), _MARGIN)
-    yield from _data_lines(result)
+    if result.data is not None:
+        yield Paragraph(label(_data_sentence(result.data)), Text("data", STRONG), _MARGIN)
+    if result.data is not None and result.data.predictions is not None:
+        yield Paragraph(label(_predictions_sentence(result.data.predictions)), Text("predicted", STRONG), _MARGIN)
     yield from open_lines(result)
     if result.not_applicable and (details or not result.asked):
         by_reason: dict[str, list[str]] = {}
@@ -130,16 +133,6 @@ def _rule_names(names: Sequence[str], result: CheckResult) -> str:
 
 
 _CLASSES = 12
-
-
-def _data_lines(result: CheckResult) -> Iterator[RenderableType]:
-    """Shows the labeled data that the classes were compared with, and what predictions for it showed."""
-    data = result.data
-    if data is None:
-        return
-    yield Paragraph(label(_data_sentence(data)), Text("data", STRONG), _MARGIN)
-    if data.predictions is not None:
-        yield Paragraph(label(_predictions_sentence(data.predictions)), Text("predicted", STRONG), _MARGIN)
 
 
 def _data_sentence(data: DataFacts) -> str:

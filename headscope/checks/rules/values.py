@@ -1,6 +1,6 @@
 """Rules on the numbers in the head, which is read whole."""
 
-from headscope.checks.facts import Subject, TensorValues
+from headscope.checks.facts import Subject
 from headscope.checks.rules.rule import Findings, NotApplicable, NotKnown, Rule, classifier_of, rule, severity_at
 from headscope.core.facts import HealthBasis, HealthVerdict, ParameterStatus, Severity
 from headscope.core.facts.counting import few_of, verb
@@ -35,11 +35,10 @@ def values_broken(this: Rule, subject: Subject) -> Findings:
             "Save the weights as floats, or with the quantization config that scales them.",
             [item.name for item in whole],
         )
-    told = (
-        ""
-        if lost
-        else _constant_winner(trial, subject) or what_fails(trial) or _zero_classifier(values, trial, subject)
-    )
+    told = "" if lost else _constant_winner(trial, subject) or what_fails(trial)
+    last = classifier_of(subject) if trial.why_not and not (lost or told) else None
+    if last is not None and any(item.name == last.name and item.zeros == item.count for item in values):
+        told = f"{last.name} holds zeros only"
     if told:
         yield this.find(
             Severity.ERROR if trial.fails or not trial.finite else grave,
@@ -85,13 +84,6 @@ def what_fails(trial: HeadTrial) -> str:
     if trial.winner is not None:
         return f"the head gives class {trial.winner} the highest score for every input"
     return ""
-
-
-def _zero_classifier(values: tuple[TensorValues, ...], trial: HeadTrial, subject: Subject) -> str:
-    """Says that a classifier holds zeros only, where the head could not be tried; "" for any other."""
-    last = classifier_of(subject) if trial.why_not else None
-    is_zero = last is not None and any(item.name == last.name and item.zeros == item.count for item in values)
-    return f"{last.name} holds zeros only" if last is not None and is_zero else ""
 
 
 @rule("HS504", "base-values-broken", "Weights of the base model are broken", needs=("base values",), finds="EW|E")

@@ -227,7 +227,11 @@ def head_partly_new(this: Rule, subject: Subject) -> Findings:
         remedy = "Look for a checkpoint that holds them, or save the trained model again: state_dict() includes them."
     elif last is not None and last.status not in _LOST:
         severity = severity_at(subject, training=Severity.WARNING, inference=Severity.ERROR)
-        is_beside = any(item.name in _from_classifier_on(subject, last) for item in weights)
+        stages = subject.report.head.stages if subject.report.head is not None else ()
+        own = next((place for place, stage in enumerate(stages) if last.name in stage.parameters), len(stages))
+        # The classifier's input doesn't pass through the parameters from its stage on, such as its bias.
+        after = {name for stage in stages[own:] for name in stage.parameters}
+        is_beside = any(item.name in after for item in weights)
         how = "its scores also depend on" if is_beside else "its input passes through"
         what = f"The checkpoint gives the classifier {last.name}, but {how} newly initialized weights"
         remedy = "Use a checkpoint that also holds them: a classifier only works with the layers it was trained on."
@@ -240,13 +244,6 @@ def head_partly_new(this: Rule, subject: Subject) -> Findings:
     names = [item.name for item in lost]
     remedy = unless_repaired(subject, names, remedy)
     yield this.find(severity, f"{what}: {_few_names(weights or buffers)}.{beside}{lost_one}", remedy, names)
-
-
-def _from_classifier_on(subject: Subject, last: HeadParameter) -> set[str]:
-    """Gives the parameters from the classifier's stage on, such as its bias, which its input doesn't pass through."""
-    stages = subject.report.head.stages if subject.report.head is not None else ()
-    own = next((place for place, stage in enumerate(stages) if last.name in stage.parameters), len(stages))
-    return {name for stage in stages[own:] for name in stage.parameters}
 
 
 @rule("HS104", "head-mismatched", "Weights have another shape in the checkpoint", needs=("checkpoint",), finds="EN|EN")

@@ -44,9 +44,14 @@ class StoredPairing:
         self._base_files = next((item for item in places if item is not self.adapter_files), None)
         self._headers = {header.key: header for header in manifest.tensors}
         self._of_modules = dict(_headers_of_modules(manifest, module))
-        self.prefixes = (
-            KeyPrefixes() if is_of_transformers(module) else prefixes_between(_names_to_match(module), self._headers)
-        )
+        self.prefixes = KeyPrefixes()
+        if not is_of_transformers(module):
+            inside = [f"{path}." for path, _ in models_of_transformers(module)]
+            names = [plain_name(name) for name, _ in module.named_parameters()]
+            # A head beside the one model of Transformers inside can have the name that it is stored under, and says
+            # nothing about the model's.
+            own = [name for name in names if name.startswith(inside[0])] if len(inside) == 1 else []
+            self.prefixes = prefixes_between(own or list(map(plain_name, module.state_dict())), self._headers)
         self._pairs: dict[str, StoredPair | Unsupported | None] = {}
         self._converted: dict[torch.dtype, dict[str, torch.Tensor]] = {}
 
@@ -213,17 +218,6 @@ class KeyPrefixes:
             yield f"names were matched without {self.of_model!r}, which the model puts before them"
         if self.of_file:
             yield f"names were matched with {self.of_file!r}, which the checkpoint puts before them"
-
-
-def _names_to_match(module: nn.Module) -> list[str]:
-    """Lists the names of the one model of Transformers inside; of all tensors if there is none, or several.
-
-    A head beside the model can have the name that it is stored under, and says nothing about the model's.
-    """
-    inside = [f"{path}." for path, _ in models_of_transformers(module)]
-    names = [plain_name(name) for name, _ in module.named_parameters()]
-    found = [name for name in names if name.startswith(inside[0])] if len(inside) == 1 else []
-    return found or [plain_name(name) for name in module.state_dict()]
 
 
 def prefixes_between(names: Sequence[str], keys: Iterable[str]) -> KeyPrefixes:

@@ -111,7 +111,12 @@ def fit_card(card: Card) -> tuple[Card, str]:
     for shrink in (lambda whole: whole, _without_alternatives, _without_runs):
         smaller = shrink(smaller)
         # ASCII, with a line for each row, input or alternative.
-        fields = (f"{json.dumps(name)}: {_lines_of(value)}" for name, value in to_dict(smaller).items())
+        fields = []
+        for name, value in to_dict(smaller).items():
+            is_long = isinstance(value, list) and any(isinstance(item, list | dict) for item in value)
+            items = value if is_long else [value]
+            lines = ",\n".join(json.dumps(item, separators=(",", ":"), allow_nan=False) for item in items)
+            fields.append(f"{json.dumps(name)}: [\n{lines}\n]" if is_long else f"{json.dumps(name)}: {lines}")
         text = "{\n" + ",\n".join(fields) + "\n}\n"
         try:
             parse_object(text.encode("ascii"), "the card", LARGEST_CARD)
@@ -133,12 +138,6 @@ def _without_runs(card: Card) -> Card:
     gap = Gap("runs", "there is no room for them either, so the tolerance in float32 is that of any model")
     bare = replace(card, runs=(), not_determined=(*card.not_determined, gap))
     return replace(bare, tolerances=measure_tolerances(reference_of(bare, range(len(bare.inputs)))))
-
-
-def _lines_of(value: Any) -> str:
-    is_long = isinstance(value, list) and any(isinstance(item, list | dict) for item in value)
-    lines = (json.dumps(item, separators=(",", ":"), allow_nan=False) for item in (value if is_long else [value]))
-    return "[\n" + ",\n".join(lines) + "\n]" if is_long else next(lines)
 
 
 def _choose_texts(scorer: TextScorer) -> tuple[list[TextOrPair], list[Gap]]:
