@@ -37,13 +37,7 @@ class HeadscopeError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the error with its fields."""
         # Workers raise errors, and pickle would call the class with `args`, which a subclass may not take.
-        return _rebuild_error, (type(self), vars(self))
-
-
-def _rebuild_error(kind: type[HeadscopeError], fields: dict[str, Any]) -> HeadscopeError:
-    error = kind.__new__(kind, fields["message"])
-    vars(error).update(fields)
-    return error
+        return type(self).__new__, (type(self), self.message), vars(self)
 
 
 class DeprecatedName(FutureWarning):

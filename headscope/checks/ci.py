@@ -40,16 +40,13 @@ def _annotation_lines(result: CheckResult) -> Iterable[str]:
 
 
 def _workflow_command(kind: str, title: str, message: str) -> str:
-    return f"::{kind} title={_escape_property(safe(title))}::{_escape_data(safe(message))}"
+    # The same escapes as in GitHub's @actions/core: a property, such as the title, ends at a colon or a comma.
+    name = _escape_data(safe(title)).replace(":", "%3A").replace(",", "%2C")
+    return f"::{kind} title={name}::{_escape_data(safe(message))}"
 
 
-# The same escapes as in GitHub's @actions/core: a property, such as the title, ends at a colon or a comma.
 def _escape_data(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _escape_property(text: str) -> str:
-    return _escape_data(text).replace(":", "%3A").replace(",", "%2C")
 
 
 def junit_text(results: Sequence[CheckResult], rules: RuleTitles) -> str:

@@ -145,24 +145,20 @@ def _read_gate_options(profile: ProfileOption, rules: RuleOptions, known: KnownF
 
 def _write_results(written: Written, gated: "GateResult") -> None:
     kind = written.kind
-    if kind == "text":
+    if kind == "json":
+        from headscope.checks.screen import check_document
+        from headscope.core.words.document import json_text
+
+        write_text(written.output, json_text(check_document(gated.results)), quiet=written.quiet)
+    elif kind == "text":
         from headscope.checks.screen import check_screen, check_verdicts
 
         full = check_screen(gated.results, gated.notes, details=written.details)
         write_screen(written.output, check_verdicts(gated.results) if written.quiet else full, quiet=written.quiet)
     else:
-        write_text(written.output, _render_results(kind, gated), quiet=written.quiet)
+        from headscope.checks.ci import CI_FORMATS
 
-
-def _render_results(kind: str, gated: "GateResult") -> str:
-    if kind == "json":
-        from headscope.checks.screen import check_document
-        from headscope.core.words.document import json_text
-
-        return json_text(check_document(gated.results))
-    from headscope.checks.ci import CI_FORMATS
-
-    return CI_FORMATS[kind](gated.results, gated.rules)
+        write_text(written.output, CI_FORMATS[kind](gated.results, gated.rules), quiet=written.quiet)
 
 
 def exit_code(results: "Sequence[CheckResult | VerifyResult]") -> int:

@@ -27,6 +27,7 @@ from headscope.shell.values import make_request
 
 _SETTING_NAMES = ("for", "fail-on", "select", "ignore", "baseline", "models")
 _IGNORE_FIELDS = ("rule", "reason", "until", "model")
+_HOW_TO_IGNORE = 'write it as ignore = [{ rule = "HS202", reason = "...", until = 2030-01-31 }]'
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,10 @@ def read_gate(
     Raises UsageError for invalid settings.
     """
     settings, place = _project_settings(folder)
-    ignores = (*_read_ignores(settings.get("ignore", []), place), *(Ignore(name) for name in ignore or ()))
+    given = settings.get("ignore", [])
+    if not isinstance(given, list):
+        raise UsageError(f"ignore in {place} is not a list", _HOW_TO_IGNORE)
+    ignores = (*(_read_ignore(item, place) for item in given), *(Ignore(name) for name in ignore or ()))
     rules = select_rules if select_rules is not None else _texts_setting(settings, "select", place, "HS101")
     models = tuple(
         _resolve_model(name, folder, place.parent) for name in _texts_setting(settings, "models", place, "roberta-base")
@@ -122,7 +126,11 @@ def read_gate(
     file = baseline if named is None else place.parent / named
     selection = select(rules, ignores, fail_on or _text_setting(settings, "fail-on", place) or "error")
     if file is not None:
-        selection = replace(selection, baseline=_read_baseline_file(file))
+        try:
+            known = read_baseline(file.read_text(encoding="utf-8"), str(file))
+        except (OSError, UnicodeDecodeError) as err:
+            raise UsageError(f"the baseline {file} cannot be read: {err}", "write one with --write-baseline") from err
+        selection = replace(selection, baseline=known)
     read = (place, *map(Path, models), *([] if file is None else [file]))
     return Gate(read_profile(profile or _text_setting(settings, "for", place)), selection, models, read)
 
@@ -132,13 +140,6 @@ def _resolve_model(name: str, folder: Path, home: Path) -> str:
     # A path is relative to the project's folder, wherever the command runs; what isn't a file there may be a Hub ID.
     is_path = folder != home and not Path(name).is_absolute() and (home / name).exists()
     return str(home / name) if is_path else name
-
-
-def _read_baseline_file(file: Path) -> frozenset[tuple[str, str, tuple[str, ...]]]:
-    try:
-        return read_baseline(file.read_text(encoding="utf-8"), str(file))
-    except (OSError, UnicodeDecodeError) as err:
-        raise UsageError(f"the baseline {file} cannot be read: {err}", "write one with --write-baseline") from err
 
 
 def _project_settings(folder: Path) -> tuple[dict[str, Any], Path]:
@@ -181,21 +182,14 @@ def _texts_setting(settings: dict[str, Any], name: str, place: Path, example: st
     return tuple(value)
 
 
-def _read_ignores(value: Any, place: Path) -> tuple[Ignore, ...]:
-    """Reads the ignores of a project: rule IDs, or tables with `rule`, `reason`, `until` (a date) and `model`."""
-    hint = 'write it as ignore = [{ rule = "HS202", reason = "...", until = 2030-01-31 }]'
-    if not isinstance(value, list):
-        raise UsageError(f"ignore in {place} is not a list", hint)
-    return tuple(_read_ignore(item, place, hint) for item in value)
-
-
-def _read_ignore(item: Any, place: Path, hint: str) -> Ignore:
+def _read_ignore(item: Any, place: Path) -> Ignore:
+    """Reads an ignore of a project: a rule's ID, or a table with `rule`, `reason`, `until` (a date) and `model`."""
     if isinstance(item, str):
         return Ignore(item)
     if not isinstance(item, dict) or not isinstance(item.get("rule"), str):
-        raise UsageError(f"an ignore in {place} names no rule", hint)
+        raise UsageError(f"an ignore in {place} names no rule", _HOW_TO_IGNORE)
     _check_names(item, _IGNORE_FIELDS, f"an ignore in {place}")
     until = item.get("until")
     if until is not None and type(until) is not date:  # not isinstance: TOML's datetime is a date too
-        raise UsageError(f"until of the ignore of {item['rule']} in {place} is not a date", hint)
+        raise UsageError(f"until of the ignore of {item['rule']} in {place} is not a date", _HOW_TO_IGNORE)
     return Ignore(item["rule"], str(item.get("reason", "")), until, str(item.get("model", "*")))

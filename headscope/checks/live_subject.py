@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
 from headscope.checks.evidence.base_numbers import live_base_numbers
@@ -39,17 +40,19 @@ def live_subject(module: nn.Module, profile: Profile, module_request: ModuleRequ
     checkpoint, and they do not apply, except that nobody knows whether its head was trained: for inference that is not
     determined. With `loading_info`, which `from_pretrained` returns under `output_loading_info=True`, nothing is read.
     """
+    from headscope.checks.evidence.tensor_values import values_of
+
     live_model = LiveModel(module, replace(module_request, prove=True))
+    unwrapped = live_model.unwrapped
+    is_whole = not unwrapped.is_sharded
     subject = Subject(
         report=live_model.own_report,
         profile=profile,
         config=config_facts(live_model.config),
         built=live_model.built,
-        values=None if live_model.unwrapped.is_sharded else _live_values(live_model),
-        trial=None if live_model.unwrapped.is_sharded else _live_trial(live_model),
-        numbers=None
-        if live_model.unwrapped.is_sharded
-        else live_base_numbers(live_model.unwrapped.module, live_model.own_report),
+        values=tuple(starmap(values_of, _live_tensors(live_model).items())) if is_whole else None,
+        trial=_live_trial(live_model) if is_whole else None,
+        numbers=live_base_numbers(unwrapped.module, live_model.own_report) if is_whole else None,
         live=_training_facts(live_model, optimizer),
         inapplicable=(_NO_TOKENIZER,),
     )
@@ -59,7 +62,7 @@ def live_subject(module: nn.Module, profile: Profile, module_request: ModuleRequ
         found = _with_statuses(subject, live_model)
     found = with_run(found, live_run(live_model, module), is_wanted=False)
     found = replace(found, health=live_model.health)
-    return replace(found, unknown=(*found.unknown, _SHARDED)) if live_model.unwrapped.is_sharded else found
+    return found if is_whole else replace(found, unknown=(*found.unknown, _SHARDED))
 
 
 def _with_statuses(subject: Subject, live_model: LiveModel) -> Subject:
@@ -70,15 +73,11 @@ def _with_statuses(subject: Subject, live_model: LiveModel) -> Subject:
         case Gap() as gap:
             return replace(subject, unknown=(gap, Gap(_ORIGIN, gap.reason)))
         case _:
-            return _without_origin(subject)
-
-
-def _without_origin(subject: Subject) -> Subject:
-    """Adds that there is no checkpoint to compare with. For training it does not matter what gave the weights."""
-    none = (Gap(GapTopic.CHECKPOINT, _NAMES_NONE), _NO_TOKENIZER)
-    if subject.profile is Profile.TRAINING:
-        return replace(subject, inapplicable=(*none, Gap(_ORIGIN, _NAMES_NONE)))
-    return replace(subject, inapplicable=none, unknown=(Gap(_ORIGIN, _NEVER_LOADED),))
+            none = (Gap(GapTopic.CHECKPOINT, _NAMES_NONE), _NO_TOKENIZER)
+            # For training it does not matter what gave the weights.
+            if subject.profile is Profile.TRAINING:
+                return replace(subject, inapplicable=(*none, Gap(_ORIGIN, _NAMES_NONE)))
+            return replace(subject, inapplicable=none, unknown=(Gap(_ORIGIN, _NEVER_LOADED),))
 
 
 def _compare_with_origin(subject: Subject, live_model: LiveModel, origin: LoadOrigin) -> Subject:
@@ -110,7 +109,10 @@ def _training_facts(live_model: LiveModel, optimizer: Any) -> LiveFacts:
     live = [item.name for item in report.head.parameters if item.live] if report.head else []
     held = live_model.unwrapped.held
     trained = {name for name in live if name in held and held[name].requires_grad}
-    frozen = tuple(name for name in live if name in held and name not in trained and not _is_adapted(name, trained))
+    # A weight of a layer that an adapter trains (`out_proj.base_layer.weight`) is frozen on purpose.
+    layers = {name: f"{name.rpartition('.base_layer.')[0]}." for name in live if ".base_layer." in name}
+    adapted = {name for name, layer in layers.items() if any(other.startswith(layer) for other in trained)}
+    frozen = tuple(name for name in live if name in held and name not in trained | adapted)
     to_save = _modules_to_save(live_model, frozen) if live_model.held_parameters.of_adapter else ()
     if optimizer is None:
         return LiveFacts(frozen, modules_to_save=to_save)
@@ -138,19 +140,6 @@ def _modules_to_save(live_model: LiveModel, frozen: tuple[str, ...]) -> tuple[st
     }
     lost = [plain_name(name) for name in frozen]
     return modules_to_save(lost, sorted(names - head), sorted(modules), sorted(kept))
-
-
-def _is_adapted(name: str, trained: set[str]) -> bool:
-    """True if a frozen weight is that of a layer which an adapter trains (`out_proj.base_layer.weight`)."""
-    layer, found, _ = name.rpartition(".base_layer.")
-    return bool(found) and any(other.startswith(f"{layer}.") for other in trained)
-
-
-def _live_values(live_model: LiveModel) -> tuple[TensorValues, ...]:
-    """Measures the values of the head's tensors."""
-    from headscope.checks.evidence.tensor_values import values_of
-
-    return tuple(values_of(name, tensor) for name, tensor in _live_tensors(live_model).items())
 
 
 def _with_stored_dtypes(

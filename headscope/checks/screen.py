@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headscope.checks.facts import CheckResult
-from headscope.core.facts import CheckpointKind, Finding, Gap, Profile, Severity
+from headscope.core.facts import CheckpointKind, Gap, Profile, Severity
 from headscope.core.facts.counting import counted, few_of, list_of, shortened, verb
 from headscope.core.facts.plain import to_dict
 from headscope.core.facts.verdict import Verdict, verdict_on_all
@@ -60,26 +60,17 @@ def verdict_words(result: CheckResult) -> str:
 
 def tally_words(result: CheckResult) -> str:
     """Counts what was found, and names what could not be read: `1 error, 2 warnings; not determined: HS203`."""
-    tally = _count_by_severity(result.findings)
+    counts = {level: sum(item.severity is level for item in result.findings) for level in Severity}
+    tally = ", ".join(counted(number, level.value) for level, number in counts.items() if number) or "no findings"
     open_topics = few_of(dict.fromkeys(gap.topic for gap in result.not_determined))
     gaps = f"; not determined: {open_topics}" if open_topics else ""
     ignored = f"; {counted(len(result.ignored), 'finding')} ignored" if result.ignored else ""
-    return f"{tally}{gaps}{ignored}{_unread_words(result)}"
-
-
-def _unread_words(result: CheckResult) -> str:
-    """Says what a verdict for inference does not cover, because it was not read."""
+    unread = ""
     if result.report is not None and result.report.checkpoint.kind is CheckpointKind.SNAPSHOT:
-        return "" if result.scope.run_reason else "; weights not read (snapshot)"  # the reason is in the same line
-    is_unread = result.not_read and result.profile is Profile.INFERENCE
-    return f"; not read: {' and '.join(result.not_read)}" if is_unread else ""
-
-
-def _count_by_severity(findings: Sequence[Finding]) -> str:
-    """Counts findings by severity."""
-    tally = {level: sum(item.severity is level for item in findings) for level in Severity}
-    words = [counted(number, level.value) for level, number in tally.items() if number]
-    return ", ".join(words) or "no findings"
+        unread = "" if result.scope.run_reason else "; weights not read (snapshot)"  # the reason is in the same line
+    elif result.not_read and result.profile is Profile.INFERENCE:
+        unread = f"; not read: {' and '.join(result.not_read)}"
+    return f"{tally}{gaps}{ignored}{unread}"
 
 
 def _check_headline(result: CheckResult) -> Text:
@@ -94,10 +85,17 @@ def _result_lines(result: CheckResult, *, details: bool) -> Iterator[RenderableT
     yield from finding_lines(result, whole=details)
     if result.report is not None and result.report.repaired is not None:
         yield Paragraph(repaired_sentence(result.report.repaired), Text("repaired", STRONG), _MARGIN)
-    yield from _data_lines(result)
+    if result.data is not None:
+        yield Paragraph(label(_data_sentence(result.data)), Text("data", STRONG), _MARGIN)
+    if result.data is not None and result.data.predictions is not None:
+        yield Paragraph(label(_predictions_sentence(result.data.predictions)), Text("predicted", STRONG), _MARGIN)
     yield from open_lines(result)
     if result.not_applicable and (details or not result.asked):
-        yield Paragraph(label(_skipped_words(result), QUIET), Text("skipped", QUIET), _MARGIN)
+        by_reason: dict[str, list[str]] = {}
+        for gap in result.not_applicable:
+            by_reason.setdefault(gap.reason, []).append(gap.rule)
+        words = "; ".join(f"{_rule_names(names, result)}: {reason}" for reason, names in by_reason.items())
+        yield Paragraph(label(words, QUIET), Text("skipped", QUIET), _MARGIN)
     skipped = f", {len(result.not_applicable)} skipped" if result.not_applicable else ""
     body = f"{len(result.asked)} checked{skipped}; more: {'' if details else '--details, '}`headscope explain ID`"
     yield Paragraph(label(body, QUIET), Text("rules", QUIET), _MARGIN)
@@ -124,15 +122,8 @@ def _remark_lines(notices: Sequence[str], gaps: Sequence[Gap] = ()) -> Iterator[
     return (Paragraph(body, Text(word, STRONG), _MARGIN) for word, body in remarks_of(notices, gaps))
 
 
-def _skipped_words(result: CheckResult) -> str:
-    """Lists the rules with nothing to look at, by reason; no list of names if all rules share one reason."""
-    by_reason: dict[str, list[str]] = {}
-    for gap in result.not_applicable:
-        by_reason.setdefault(gap.reason, []).append(gap.rule)
-    return "; ".join(f"{_rule_names(names, result)}: {reason}" for reason, names in by_reason.items())
-
-
 def _rule_names(names: Sequence[str], result: CheckResult) -> str:
+    """Writes a list of rules; no list of names if it holds all of them."""
     if 1 < len(names) == len(result.rules):
         return f"all {counted(len(names), 'rule')}"
     # `HS301 to HS309` must not claim a rule between them that was checked.
@@ -144,30 +135,17 @@ def _rule_names(names: Sequence[str], result: CheckResult) -> str:
 _CLASSES = 12
 
 
-def _data_lines(result: CheckResult) -> Iterator[RenderableType]:
-    """Shows the labeled data that the classes were compared with, and what predictions for it showed."""
-    data = result.data
-    if data is None:
-        return
-    yield Paragraph(label(_data_sentence(data)), Text("data", STRONG), _MARGIN)
-    if data.predictions is not None:
-        yield Paragraph(label(_predictions_sentence(data.predictions)), Text("predicted", STRONG), _MARGIN)
-
-
 def _data_sentence(data: DataFacts) -> str:
     columns = list_of(data.label_columns, _CLASSES)
     told = f"{data.file}, {verb(len(data.label_columns), 'column', 'columns')} {columns}: {counted(data.rows, 'row')}"
     if data.kind is LabelKind.NUMBERS and data.lowest is not None and data.highest is not None:
         return f"{told}; numbers from {data.lowest:g} to {data.highest:g}"
-    named = data.names if data.names and data.kind is not LabelKind.COLUMNS else ()
-    shown = (f"{shortened(_class_with_name(item.label, named))} {item.rows:,}" for item in data.classes)
+    named, shown = data.names if data.kind is not LabelKind.COLUMNS else (), list[str]()
+    for item in data.classes:
+        has_name = item.label.isdecimal() and item.label.isascii() and int(item.label) < len(named)
+        text = f"{item.label} ({named[int(item.label)]})" if has_name else item.label
+        shown.append(f"{shortened(text)} {item.rows:,}")
     return f"{told}; {counted(len(data.classes), 'label')}: {list_of(shown, _CLASSES)}"
-
-
-def _class_with_name(text: str, names: Sequence[str]) -> str:
-    """Adds to a class id the name that the file declares for it."""
-    is_known = text.isdecimal() and text.isascii() and int(text) < len(names)
-    return f"{text} ({names[int(text)]})" if is_known else text
 
 
 _ORDERS = {

@@ -114,7 +114,7 @@ def _call_worker(worker: Worker, size: int, function: Callable[..., _Result], *a
         return err.message
 
 
-def beside_fresh_load(module: nn.Module, request: Request, loader: str | None = None) -> ScoreComparison:
+def beside_fresh_load(module: nn.Module, request: Request) -> ScoreComparison:
     """Compares the scores of a model in memory with those of its checkpoint, loaded in a fresh process."""
     from headscope.shared.loaded.scores import compared_scores, score_checkpoint, scored
 
@@ -126,7 +126,7 @@ def beside_fresh_load(module: nn.Module, request: Request, loader: str | None = 
     if reason:
         return ScoreComparison(reason=f"a second load needs memory: {reason}")
     with Worker(subprocess.DEVNULL) as worker:
-        found = _call_worker(worker, size, score_checkpoint, request, loader, own.rows, own.dtype)
+        found = _call_worker(worker, size, score_checkpoint, request, own.rows, own.dtype)
     if isinstance(found, str):
         return ScoreComparison(reason=found, in_train_mode=own.in_train_mode)
     if isinstance(found, Exception):

@@ -116,20 +116,10 @@ def _holds_no_head(path: Path) -> bool:
     if not name.endswith((*_TEXTS, ".model")) or path.stat().st_size > _LARGEST:
         return False
     content = path.read_bytes()
-    return _is_vocabulary(content) if name.endswith(".model") else _is_without_rows(content)
-
-
-def _is_vocabulary(content: bytes) -> bool:
-    """True if a `.model` file holds a vocabulary of SentencePiece or of tiktoken.
-
-    SentencePiece's file begins with its pieces; a line of tiktoken's is a token in base64 and its rank.
-    """
-    is_of_tiktoken = re.match(rb"[A-Za-z0-9+/=]+ \d+\r?\n", content) is not None
-    return is_of_tiktoken or (content[:1] == b"\n" and b"<unk>" in content[:2000])
-
-
-def _is_without_rows(content: bytes) -> bool:
-    """True if a text has too few numbers, and no string that is long enough, to hold a head."""
+    if name.endswith(".model"):
+        # SentencePiece's file begins with its pieces; a line of tiktoken's is a token in base64 and its rank.
+        is_of_tiktoken = re.match(rb"[A-Za-z0-9+/=]+ \d+\r?\n", content) is not None
+        return is_of_tiktoken or (content[:1] == b"\n" and b"<unk>" in content[:2000])
     words = re.split(rb"[\s,;:\[\]{}\"']+", content)
     is_coded = any(len(word) > _LONGEST_TEXT for word in words)
     numbers = sum(word.lstrip(b"-+")[:1].isdigit() for word in words)

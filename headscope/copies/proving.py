@@ -100,10 +100,14 @@ def answer_task(kind: type[_Task], prove: Callable[[_Task], object]) -> None:
 
 def prove_here(task: ProofTask) -> Proven:
     """Proves the edit in this process."""
+    from headscope.core.source.checkpoint import examine
+
     proof, tensors = EditProof(), task.tensors
     try:
         renames = _changes_names_only(task)
-        old, new = (_open_side(task, folder, by_default=renames) for folder in (task.source, task.result))
+        requests = [_request_for(task, folder, by_default=renames) for folder in (task.source, task.result)]
+        checkpoints = [examine("inspect", request, None) for request in requests]
+        old, new = (_Side(checkpoint, checkpoint.stored_files[0]) for checkpoint in checkpoints)
         before, after = old.checkpoint.report.weights, new.checkpoint.report.weights
         keys_before, keys_after = ((one.new, one.mismatched, one.unused, one.loaded) for one in (before, after))
         proof = replace(proof, loads=keys_before == keys_after)
@@ -174,13 +178,6 @@ class _Side:
     stored: StoredFiles
 
 
-def _open_side(task: ProofTask, folder: str, *, by_default: bool) -> _Side:
-    from headscope.core.source.checkpoint import examine
-
-    checkpoint = examine("inspect", _request_for(task, folder, by_default=by_default), None)
-    return _Side(checkpoint, checkpoint.stored_files[0])
-
-
 def _request_for(task: ProofTask, folder: str, *, by_default: bool = False) -> Request:
     """Requests a side, as the class that the edit was made for, or, `by_default`, without naming a class."""
     from headscope.core.facts.stored.location import HubOptions, Location
@@ -212,18 +209,17 @@ def _check_kept_rows(item: EditedTensor, task: ProofTask, old: _Side, new: _Side
     ]
     if not kept:
         return item
-    before, after = (_stored_numbers(side, item.name) for side in (old, new))
+    numbers = []
+    for side in (old, new):
+        header = next((header for header in side.checkpoint.manifest.tensors if header.key == item.name), None)
+        if header is None:
+            raise Unsupported(f"the result lacks {item.name}", "")
+        numbers.append(side.stored.whole(header))
+    before, after = numbers
     one = before.movedim(item.axis, 0)[[source for _, source in kept]]
     other = after.movedim(item.axis, 0)[[at for at, _ in kept]]
     is_as_said = after.shape == item.shape_after and str(after.dtype) == f"torch.{item.dtype_after}"
     return replace(item, kept_rows_equal=is_as_said and same_bytes(one.to(other.dtype), other))
-
-
-def _stored_numbers(side: _Side, key: str) -> torch.Tensor:
-    header = next((header for header in side.checkpoint.manifest.tensors if header.key == key), None)
-    if header is None:
-        raise Unsupported(f"the result lacks {key}", "")
-    return side.stored.whole(header)
 
 
 def same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_args
 
-from headscope.api import Checked, Verified, check
+from headscope.api import Verified, check
 from headscope.checks.facts import CheckResult
 from headscope.checks.rules import named_in
 from headscope.checks.rules.saved import COMMAND
@@ -93,7 +93,12 @@ class TrainingGate:
         """Runs `check` on the model, and records its head. Raises CheckFailed if a reaction asks for it."""
         self.result, self.saves, self.trained, self._watch, self._unread = None, (), None, None, []
         try:
-            self.result = self._check_model(model, optimizer)
+            own = tuple(name for name in self._rules if name not in self._of_saves or named_in("check", (name,)))
+            # If only rules on saves were selected, HS601 runs for the trace, which the saves need.
+            asked = own or (("HS601",) if self._rules else ())
+            self.result = check(
+                model, "training", select=asked, ignore=self._ignore, optimizer=optimizer, **self._options
+            )
             line, sentence = verdict_line(self.result), failure_sentence(self.result)
         except (Exception, SystemExit) as err:  # with on_fail="warn", no failure here may end a training
             if self._ends_training(err):
@@ -103,12 +108,6 @@ class TrainingGate:
         if self._verify_saves:
             self._record_head(model, self.result.report)
         self._react_to_verdict(self.result.verdict, line, sentence)
-
-    def _check_model(self, model: Any, optimizer: Any) -> Checked:
-        own = tuple(name for name in self._rules if name not in self._of_saves or named_in("check", (name,)))
-        # If only rules on saves were selected, HS601 runs for the trace, which the saves need.
-        asked = own or (("HS601",) if self._rules else ())
-        return check(model, "training", select=asked, ignore=self._ignore, optimizer=optimizer, **self._options)
 
     def _record_head(self, model: Any, report: Report | None) -> None:
         """Records the head as it is now; if that fails, logs a warning, and saves stay unverified."""
@@ -171,8 +170,11 @@ class TrainingGate:
             raise CheckFailed("\n".join(dict.fromkeys(unsure)), _HINT)
 
     def _look_at_moves(self, watch: SaveWatch, optimizer: Any) -> None:
+        ignored = [item.finding for item in self.result.ignored] if self.result else []
+        # These may stay as they are: the finding on them at the start was ignored.
+        accepted = {name for item in ignored if item.id in _RULES_ON_FROZEN for name in item.parameters}
         try:
-            self.trained = watch.moves(optimizer, self._accepted_parameters())
+            self.trained = watch.moves(optimizer, frozenset(accepted))
         except Exception as err:  # a training does not end because its head can't be compared
             self._not_read(f"headscope could not tell whether the head was trained: {sentence_on(err)}")
             return
@@ -181,17 +183,12 @@ class TrainingGate:
         )
         LOG.log(level, "%s", save_sentence(self.trained))
 
-    def _accepted_parameters(self) -> frozenset[str]:
-        """Gives the parameters that may stay as they are: the finding on them at the start was ignored."""
-        ignored = self.result.ignored if self.result else ()
-        found = (item.finding for item in ignored if item.finding.id in _RULES_ON_FROZEN)
-        return frozenset(name for finding in found for name in finding.parameters)
-
     def _react_to_verdict(self, verdict: Verdict, line: str, text: str) -> None:
-        if verdict is Verdict.PASSED:
-            _log_passed(line, text)
-        else:
-            LOG.info("%s", text)
+        is_quiet = LOG.isEnabledFor(logging.WARNING) and not LOG.isEnabledFor(logging.INFO)
+        # Python logs only warnings by default, and users should see that the check ran.
+        if verdict is Verdict.PASSED and is_quiet and sys.stderr is not None:
+            print(line, file=sys.stderr)
+        LOG.info("%s", text)
         reaction = self._reactions.get(verdict)
         if reaction == "raise":
             raise CheckFailed(text, "run headscope explain ID for details; on_fail='warn' trains anyway")
@@ -205,15 +202,6 @@ class TrainingGate:
         # A wrong option or a bug is not "could not be determined", so on_undetermined doesn't cover it.
         is_gap = isinstance(err, HeadscopeError) and not isinstance(err, UsageError)
         return not is_gap or self._reactions[Verdict.NOT_DETERMINED] == "raise"
-
-
-def _log_passed(line: str, text: str) -> None:
-    """Logs that the check passed, or prints `line` to stderr if only warnings are logged."""
-    # Python logs only warnings by default, and users should see that the check ran.
-    if LOG.isEnabledFor(logging.INFO):
-        LOG.info("%s", text)
-    elif LOG.isEnabledFor(logging.WARNING) and sys.stderr is not None:
-        print(line, file=sys.stderr)
 
 
 _HINT = "run headscope explain ID for details; on_fail='warn' logs a warning instead"

@@ -14,15 +14,6 @@ if TYPE_CHECKING:
     import torch
 
 
-def _callback_class() -> Any:
-    """Gives Lightning's `Callback` from the package that is in use."""
-    # Two packages hold the same library, each with its own class.
-    names = ("lightning.pytorch", "pytorch_lightning")
-    loaded = [name for name in names if name in sys.modules]
-    there = loaded or [name for name in names if find_spec(name.partition(".")[0]) is not None]
-    return import_module((there or names)[0]).Callback
-
-
 class Hooks(TrainingGate):
     """Runs `headscope check --for training` once, when training begins; then verifies each checkpoint, on rank zero.
 
@@ -92,6 +83,11 @@ else:
         """`HeadscopeCallback`, made on first use: only then is Lightning imported."""
         if name != "HeadscopeCallback":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        # Two packages hold the same library, each with its own class: the one that is in use is extended.
+        names = ("lightning.pytorch", "pytorch_lightning")
+        loaded = [package for package in names if package in sys.modules]
+        there = loaded or [package for package in names if find_spec(package.partition(".")[0]) is not None]
+        callback = import_module((there or names)[0]).Callback
         more = {"__doc__": Hooks.__doc__, "__module__": __name__}
-        globals()[name] = made = type(name, (Hooks, _callback_class()), more)
+        globals()[name] = made = type(name, (Hooks, callback), more)
         return made

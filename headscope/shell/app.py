@@ -83,7 +83,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         gc.disable()
         _fill_closed_descriptors()
     given = list(sys.argv[1:] if arguments is None else arguments)
-    _tolerate_any_encoding()
+    # A character that the encoding of a stream lacks is shown as an escape; otherwise it would be a crash.
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
     return _flush_output(_run_reporting_failures(given), given)
 
 
@@ -98,7 +101,10 @@ def _run_reporting_failures(given: list[str]) -> int:
     except HeadscopeError as error:
         return report_failure(error, as_json=as_json, with_screen=asks_for_a_screen(given))
     except typer.TyperException as error:
-        return report_failure(UsageError(_typer_message(error), _usage_hint(given)), as_json=as_json)
+        # In headscope's form: one line, a small letter first, no full stop.
+        message = " ".join(error.format_message().split()).replace(": Value error, ", ": ")
+        message = f"{message[:1].lower()}{message[1:]}".removesuffix(".")
+        return report_failure(UsageError(message, _usage_hint(given)), as_json=as_json)
     except (KeyboardInterrupt, typer.Abort):
         return report_failure(Interrupted("interrupted"), as_json=as_json)
     except Exception as error:
@@ -166,12 +172,6 @@ def _run_command(arguments: list[str]) -> int:
     return int(ended or 0)
 
 
-def _typer_message(error: typer.TyperException) -> str:
-    """Gives Typer's message on one line, in headscope's form: a small letter first, no full stop."""
-    message = " ".join(error.format_message().split()).replace(": Value error, ", ": ")
-    return f"{message[:1].lower()}{message[1:]}".removesuffix(".")
-
-
 _COMMAND_FOR_SEVERAL = {
     "inspect": "compare",
     "diff-weights": "compare",
@@ -209,10 +209,3 @@ def _usage_hint(arguments: Sequence[str]) -> str:
         return _usage_hint(words[1:])
     is_command = not words or bool(get_close_matches(named, COMMANDS))
     return "try `headscope --help`" if is_command else f"a command comes first: `headscope inspect {shlex.join(words)}`"
-
-
-def _tolerate_any_encoding() -> None:
-    """Lets the streams show a character that their encoding lacks as an escape; otherwise it would be a crash."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")

@@ -7,6 +7,7 @@ checkpoint in the cache may be of no use to the command.
 import json
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import get_args
 
@@ -32,7 +33,11 @@ def complete_checkpoint(ctx: typer.Context, incomplete: str) -> list[str]:
 
     bundled = (file.stem for file in (_PACKAGE / "core" / "checkpoints" / "bundled").glob("*.json"))
     found = _complete_from((*bundled, *repositories_in(client_cache(ctx.params.get("cache_dir")))), incomplete)
-    return [*found, *_complete_local_files(incomplete)] if found else []
+    if found:
+        # A shell offers local files itself only if nothing else fits.
+        with suppress(OSError):
+            found += _complete_from((entry.name for entry in Path().iterdir()), incomplete)
+    return found
 
 
 def complete_engine(incomplete: str) -> list[str]:
@@ -77,16 +82,13 @@ def complete_rules(ctx: typer.Context, incomplete: str) -> list[str]:
     """Completes the IDs or names of the command's rules, for the last one of a list such as `HS101,HS3`."""
     before, comma, last = incomplete.rpartition(",")
     given = set(before.split(","))
-    rules = [rule for rule in map(str.split, _topic_headings("rules")) if _runs_rule(ctx.info_name, rule[0])]
-    rest = [rule for rule in rules if not given & set(rule)]
+    rules = {int(rule[0].removeprefix("HS")): rule for rule in map(str.split, _topic_headings("rules"))}
+    of_verify = [number for number in rules if number in _OF_VERIFY]
+    of_others = [number for number in rules if number not in _OF_VERIFY and number not in _OF_SAVES]
+    own = [rules[number] for number in (of_verify if ctx.info_name == "verify" else of_others)]
+    rest = [rule for rule in own if not given & set(rule)]
     found = [next((name for name in rule if name.startswith(last)), "") for rule in rest]
     return [f"{before}{comma}{name}" for name in found if name]
-
-
-def _runs_rule(command: str | None, rule: str) -> bool:
-    """True if a command runs a rule."""
-    number = int(rule.removeprefix("HS"))
-    return number in _OF_VERIFY if command == "verify" else number not in _OF_VERIFY and number not in _OF_SAVES
 
 
 def complete_topic(incomplete: str) -> list[str]:
@@ -107,15 +109,6 @@ def complete_severity(incomplete: str) -> list[str]:
 def _complete_from(names: Iterable[str], incomplete: str) -> list[str]:
     """Gives the names that begin with the typed text, sorted, each once."""
     return sorted({name for name in names if name.startswith(incomplete) and _PLAIN.fullmatch(name)})
-
-
-def _complete_local_files(incomplete: str) -> list[str]:
-    """Gives the files and folders in the current folder that begin with the typed text."""
-    # A shell offers them itself only if nothing else fits.
-    try:
-        return _complete_from((entry.name for entry in Path().iterdir()), incomplete)
-    except OSError:
-        return []
 
 
 def _topic_headings(group: str) -> list[str]:

@@ -60,7 +60,11 @@ class Typed(NamedTuple):
         """Gives the value as the use case takes it. Raises UsageError before anything heavy is imported."""
         if self.option.negated:
             return not value
-        return value if value is None or not self.option.reads else _reader_of(self.option.reads)(value)
+        if value is None or not self.option.reads:
+            return value
+        module, _, name = self.option.reads.rpartition(":")
+        # A reader of a use case is named `module:function`, and imported here.
+        return getattr(import_module(f"headscope.{module}"), name)(value) if module else _READERS[name](value)
 
 
 def typed_options(group: type) -> Iterator[Typed]:
@@ -72,20 +76,16 @@ def typed_options(group: type) -> Iterator[Typed]:
         for name, item in declared_in(group).items():
             default = item.default if item.option.typed_default is ... else item.option.typed_default
             default = None if default == () else default
-            yield Typed(name, _type_on_command_line(item.kind, item.option, default), default, item.option)
+            # The command line parses a flag, a number, one of several names, otherwise a text.
+            parts = (item.kind,) if get_origin(item.kind) is Literal else get_args(item.kind) or (item.kind,)
+            parsed = [part for part in parts if part in (bool, int, float) or get_origin(part) is Literal]
+            kind: Any = list[str] if item.option.is_repeatable else item.option.typed or (parsed or [str])[0]
+            yield Typed(name, kind | None if default is None else kind, default, item.option)
         return
     for field in fields(group):
         default = inspect.Parameter.empty if field.default is MISSING else field.default
         declared = read_declaration(field.type)
         yield Typed(field.name, declared.kind, default, declared.option)
-
-
-def _type_on_command_line(kind: Any, option: Option, default: Any) -> Any:
-    """Gives the type that the command line parses: a flag, a number, one of several names, otherwise a text."""
-    parts = (kind,) if get_origin(kind) is Literal else get_args(kind) or (kind,)
-    parsed = [item for item in parts if item in (bool, int, float) or get_origin(item) is Literal]
-    found = list[str] if option.is_repeatable else option.typed or (parsed or [str])[0]
-    return found | None if default is None else found
 
 
 def with_option_groups(command: Callable[..., int], beside: Container[str] = ()) -> Callable[..., int]:
@@ -170,7 +170,10 @@ def given_words(models: Iterable[str], given: Mapping[str, Any], *groups: type) 
         if item.name not in _NOT_REPEATED and value not in (None, item.default, item.option.default):
             yes, _, no = item.flags[0].partition("/")
             words.append(no if value is False else yes)
-            words += [] if isinstance(value, bool) else [_typed_value(value)]
+            if isinstance(value, tuple | list):
+                words.append(",".join(value))
+            elif not isinstance(value, bool):
+                words.append(f"{value:g}" if isinstance(value, float) else str(value))
     return shlex.join(words)
 
 
@@ -182,12 +185,6 @@ def stray_words(given: Mapping[str, Any], *groups: type) -> str:
         if given.get(item.name) not in (None, item.default, item.option.default, from_shell):
             words.append(item.flags[0])
     return " ".join(filter(None, words))
-
-
-def _typed_value(value: Any) -> str:
-    return (
-        ",".join(value) if isinstance(value, tuple | list) else f"{value:g}" if isinstance(value, float) else str(value)
-    )
 
 
 def check_num_labels(num_labels: int | None, labels: tuple[str, ...] | None) -> None:
@@ -263,13 +260,6 @@ def _read_seconds(given: float) -> float:
     if given <= 0:
         raise UsageError(f"--timeout must be more than 0 seconds, not {given:g}", "leave it out for 120")
     return given
-
-
-def _reader_of(reads: str) -> Callable[[Any], Any]:
-    """Finds the function that reads a value; one of a use case is named `module:function`, and imported here."""
-    module, _, name = reads.rpartition(":")
-    reader: Callable[[Any], Any] = getattr(import_module(f"headscope.{module}"), name) if module else _READERS[reads]
-    return reader
 
 
 _READERS: dict[str, Callable[[Any], Any]] = {

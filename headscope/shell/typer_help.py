@@ -72,8 +72,12 @@ class PlainCommand(TyperCommand):
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Gives the words behind the command's name."""
-        arguments = [item for item in self.params if item.param_type_name == "argument"]
-        return [self.options_metavar or "", *map(_usage_of, arguments)]
+        pieces = [self.options_metavar or ""]
+        for item in self.params:
+            if item.param_type_name == "argument":
+                name = f"{item.metavar}{'...' if item.nargs != 1 else ''}"
+                pieces.append(name if item.required else f"[{name}]")
+        return pieces
 
     def get_params(self, ctx: Any) -> Any:
         """Gives the arguments and options, those of Typer among them."""
@@ -86,11 +90,6 @@ class PlainGroup(TyperGroup):
     def get_params(self, ctx: Any) -> Any:
         """Gives the options, those of Typer among them."""
         return [_without_type(item) for item in super().get_params(ctx)]
-
-
-def _usage_of(argument: Any) -> str:
-    name = f"{argument.metavar}{'...' if argument.nargs != 1 else ''}"
-    return name if argument.required else f"[{name}]"
 
 
 def _without_type(item: Any) -> Any:

@@ -186,13 +186,13 @@ def test_several_texts_are_padded_and_one_is_not(english: Any) -> None:
     tokenize.model_max_length = 512  # type: ignore[attr-defined]
     pair, text = inputs.TextInput("pair", ("a", "b")), inputs.TextInput("text", ("c",))
     inputs.encode_text(tokenize, [text], TASK)
-    inputs.encode_text(tokenize, [pair], TASK, truncates=False)
+    inputs.encode_text(tokenize, [pair], TASK)
     inputs.encode_text(tokenize, [pair, pair], TASK)
     tokenize.model_max_length = NO_LIMIT  # type: ignore[attr-defined]
     inputs.encode_text(tokenize, [text], TASK)
     assert [(given, options["padding"], options["truncation"]) for given, options in calls] == [
         ((["c"], None), False, True),
-        ((["a"], ["b"]), False, False),
+        ((["a"], ["b"]), False, True),
         ((["a", "a"], ["b", "b"]), True, True),
         ((["c"], None), False, False),
     ]

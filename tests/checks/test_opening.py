@@ -25,7 +25,7 @@ from headscope.core.source.request import Request
 from headscope.errors import HeadscopeError, Unsupported
 from headscope.facts import CheckpointKind, Gap, GapTopic, Task
 from headscope.shared.trial import deciding, opening
-from headscope.shared.trial.inputs import SENTENCES, TextInput
+from headscope.shared.trial.inputs import SENTENCES
 from tests.checks.rules.subjects import subject as a_subject
 from tests.edits import edit_json
 from tests.verdicts.runs import RunCase, make_tokenizer
@@ -110,7 +110,7 @@ def test_a_task_without_a_pipeline_and_a_model_of_somebody_have_none(vit: Path) 
     assert opening._maker_of_pipelines(model, Task.VIDEO_CLASSIFICATION) is None
     assert opening._maker_of_pipelines(nn.Linear(1, 1), Task.IMAGE_CLASSIFICATION) is None
     assert opening._pipeline_of_media(model, Task.VIDEO_CLASSIFICATION, None, "image", []) is None
-    assert opening._pipeline_of_texts(model, Task.MULTIPLE_CHOICE, None, (TextInput("text", ("a",)),)) is None
+    assert opening._maker_of_pipelines(model, Task.MULTIPLE_CHOICE) is None
 
 
 def test_rows_of_a_language_model_are_its_scores(tmp_path: Path) -> None:

@@ -210,19 +210,19 @@ def test_a_fresh_load_is_called_in_the_format_of_the_other(tmp_path: Path) -> No
     model.save_pretrained(tmp_path)
     request = Request(Location(str(tmp_path)))
     rows = live_trial.random_rows(model, TASK)
-    found = score_checkpoint(request, None, rows, "")
+    found = score_checkpoint(request, rows, "")
     assert isinstance(found, tuple) and len(found) == 16
     with torch.no_grad():
         # Not to the last bit: some CPUs add in another order where the weights lie elsewhere in memory.
         torch.testing.assert_close(torch.as_tensor(found[0]), model.eval()(**rows[0]).logits, atol=1e-5, rtol=0)
-        half = score_checkpoint(request, None, rows[:1], "bfloat16")
+        half = score_checkpoint(request, rows[:1], "bfloat16")
         expected = deepcopy(model).bfloat16()(**rows[0]).logits.float()
     assert isinstance(half, tuple) and isinstance(half[0], torch.Tensor)
     assert torch.equal(half[0], expected) and not torch.equal(half[0], torch.as_tensor(found[0]))
-    failed = score_checkpoint(request, None, [{"input_ids": torch.tensor([[9999]])}], "")
+    failed = score_checkpoint(request, [{"input_ids": torch.tensor([[9999]])}], "")
     assert isinstance(failed, tuple) and str(failed[0]).startswith("IndexError")
     (tmp_path / "model.safetensors").write_bytes(b"no")
-    assert "model.safetensors" in str(score_checkpoint(request, None, rows, ""))
+    assert "model.safetensors" in str(score_checkpoint(request, rows, ""))
 
 
 ONE = torch.tensor([[1.0, -2.0]])
@@ -406,9 +406,9 @@ def test_a_fresh_load_is_asked_with_the_size_and_the_inputs(monkeypatch: pytest.
         return own.scores
 
     monkeypatch.setattr(trial_process, "_call_worker", answer)
-    found = beside_fresh_load(model, request, "loader")
-    ((worker, size, function, asked, loader, rows, dtype),) = seen
-    assert (worker, function, asked, loader, dtype) == (process, score_checkpoint, request, "loader", "float32")
+    found = beside_fresh_load(model, request)
+    ((worker, size, function, asked, rows, dtype),) = seen
+    assert (worker, function, asked, dtype) == (process, score_checkpoint, request, "float32")
     assert size == 4 * sum(item.numel() for item in model.parameters()) and len(rows) == 16
     assert (found.inputs, found.differing) == (16, 0)
     monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=2 * size))

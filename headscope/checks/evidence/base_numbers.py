@@ -165,7 +165,14 @@ def _read_place(
     for header, numbers in place.stream(headers):
         name = header.key if is_adapter else wanted[header.key][0]
         found.setdefault(name, []).append(_extremes_of(numbers))
-    return {name: _join_extremes(parts) for name, parts in found.items()}
+    return {
+        # NaN stays NaN.
+        name: next(
+            (item for item in parts if math.isnan(item.low)),
+            _Extremes(min(item.low for item in parts), max(item.high for item in parts)),
+        )
+        for name, parts in found.items()
+    }
 
 
 def _extremes_of(numbers: torch.Tensor) -> _Extremes:
@@ -177,9 +184,3 @@ def _extremes_of(numbers: torch.Tensor) -> _Extremes:
     # aminmax lacks kernels for complex and 8-bit floats.
     low, high = torch.aminmax(numbers if is_ordinary else numbers.real.float())
     return _Extremes(float(low), float(high))
-
-
-def _join_extremes(parts: list[_Extremes]) -> _Extremes:
-    """Joins the extremes of all parts; NaN stays NaN."""
-    lost = next((item for item in parts if item.low != item.low), None)
-    return lost or _Extremes(min(item.low for item in parts), max(item.high for item in parts))

@@ -57,7 +57,12 @@ def predict_sample(checkpoint: Checkpoint, labeled: Labeled, progress: Progress 
         return Predictions(len(rows), wanted.device, Order.NOT_DETERMINED, reason)
     if not bool(scores.isfinite().all()):
         return Predictions(len(rows), wanted.device, Order.NOT_DETERMINED, "some scores are NaN or infinite")
-    found = _judge_scores(rows, scores, data, model)
+    if is_regression(model):
+        found = _judge_numbers(rows, scores)
+    elif _has_several_labels(data):
+        found = _judge_flags(rows, scores.sigmoid(), data, model)
+    else:
+        found = _judge_classes(rows, scores.softmax(-1), data, model)
     return replace(found, device=wanted.device)
 
 
@@ -105,14 +110,6 @@ def _predict_scores(checkpoint: Checkpoint, device: str, rows: Sequence[Sampled]
         )
     where = check_device(device)
     return predict_texts(checkpoint.choice, checkpoint.location, where, [row.texts for row in rows])
-
-
-def _judge_scores(rows: Sequence[Sampled], scores: Any, data: DataFacts, model: ModelFacts) -> Predictions:
-    if is_regression(model):
-        return _judge_numbers(rows, scores)
-    if _has_several_labels(data):
-        return _judge_flags(rows, scores.sigmoid(), data, model)
-    return _judge_classes(rows, scores.softmax(-1), data, model)
 
 
 def _not_determined(rows: int, reason: str) -> Predictions:

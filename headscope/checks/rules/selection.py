@@ -59,14 +59,21 @@ def select(
     for name in (*names, *(item.rule for item in given)):
         check_known(name)
     ignored = tuple(item for item in given if item.until is None or item.until >= now)
-    _check_contradiction(names, ignored)
+    # A rule may be selected and ignored for some models only.
+    both = {name.upper() for name in names} & {item.rule.upper() for item in ignored if item.model == "*"}
+    if both:
+        raise UsageError(f"{', '.join(sorted(both))} is both selected and ignored", "leave out one of the two")
     every = [RULES[identifier] for identifier in sorted(RULES) if RULES[identifier].command == command]
     chosen = tuple(rule for rule in every if not names or any(_is_name_of(name, rule) for name in names))
     if not chosen:
         others = sorted({rule.command for rule in RULES.values() if any(_is_name_of(name, rule) for name in names)})
         raise UsageError(f"{command} has no rule {', '.join(names)}", f"headscope {' and '.join(others)} runs it")
     expired = tuple(item for item in given if item not in ignored)
-    return Selection(chosen, ignored, _parse_severity(fail_on), baseline, is_named=bool(names), expired=expired)
+    severities = [level.value for level in Severity]
+    if str(fail_on).lower() not in severities:
+        raise UsageError(f"no such severity: {fail_on}", f"severities: {', '.join(severities)}")
+    severity = Severity(str(fail_on).lower())
+    return Selection(chosen, ignored, severity, baseline, is_named=bool(names), expired=expired)
 
 
 def named_in(command: str, wanted: Iterable[str]) -> tuple[str, ...]:
@@ -88,19 +95,3 @@ def check_known(name: str) -> None:
     known = [*RULES, *(rule.name for rule in RULES.values())]
     lower = did_you_mean(name.lower(), known, f"rules: {', '.join(sorted(RULES))}")
     raise UsageError(f"no such rule: {name}", did_you_mean(name.upper(), known, lower))
-
-
-def _check_contradiction(names: tuple[str, ...], ignores: tuple[Ignore, ...]) -> None:
-    # A rule may be selected and ignored for some models only.
-    both = {name.upper() for name in names} & {item.rule.upper() for item in ignores if item.model == "*"}
-    if both:
-        raise UsageError(f"{', '.join(sorted(both))} is both selected and ignored", "leave out one of the two")
-
-
-def _parse_severity(name: str) -> Severity:
-    try:
-        return Severity(str(name).lower())
-    except ValueError as err:
-        raise UsageError(
-            f"no such severity: {name}", f"severities: {', '.join(level.value for level in Severity)}"
-        ) from err

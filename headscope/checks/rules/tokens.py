@@ -39,18 +39,14 @@ def pad_token_unknown(this: Rule, subject: Subject) -> Findings:
     """A pad token id beyond the embedding matrix: an index error, or undefined memory on a GPU."""
     pad, size = subject.built.pad_token_id, subject.built.vocab_size
     if pad is not None and size is not None and not 0 <= pad < size:
+        tokens = subject.tokenizer.tokens if subject.tokenizer is not None else ()
+        own_pad = next((token.id for token in tokens if token.role == "pad"), None)
         yield this.find(
             Severity.ERROR,
             f"pad_token_id is {pad}, and the vocabulary has {size:,} tokens.",
             "Resize the embeddings (model.resize_token_embeddings), or use a token in the vocabulary.",
-            code=padding_code(subject) if _pad_id(subject) in range(size) else "",
+            code=padding_code(subject) if own_pad in range(size) else "",
         )
-
-
-def _pad_id(subject: Subject) -> int | None:
-    """Gives the id that the tokenizer pads with; None if it isn't known."""
-    tokens = subject.tokenizer.tokens if subject.tokenizer is not None else ()
-    return next((token.id for token in tokens if token.role == "pad"), None)
 
 
 @rule("HS303", "padding-side", "The tokenizer pads where the head reads", needs=("tokenizer",))
@@ -81,7 +77,11 @@ def padding_side(this: Rule, subject: Subject) -> Findings:
 def pad_is_eos(this: Rule, subject: Subject) -> Findings:
     """Padding that looks like the end of a text, for a head that looks for either."""
     kind = _position_kind(subject)
-    if kind not in _BY_PADDING or not _is_pad_eos(subject):
+    tokenizer, built = subject.tokenizer, subject.built
+    by_name = tokenizer is not None and tokenizer.pad_token is not None and tokenizer.pad_token == tokenizer.eos_token
+    # The files of the tokenizer may be unread or name no tokens; the ids in the configuration can tell it alone.
+    is_eos = by_name or (built.pad_token_id is not None and built.pad_token_id in built.eos_token_ids)
+    if kind not in _BY_PADDING or not is_eos:
         return
     if kind is PoolingKind.EOS_TOKEN:
         yield this.find(
@@ -97,13 +97,6 @@ def pad_is_eos(this: Rule, subject: Subject) -> Findings:
             "the same.",
             "Nothing to do if the tokenizer is the same in both.",
         )
-
-
-def _is_pad_eos(subject: Subject) -> bool:
-    # The files of the tokenizer may be unread or name no tokens; the ids in the configuration can tell it alone.
-    tokenizer, built = subject.tokenizer, subject.built
-    by_name = tokenizer is not None and tokenizer.pad_token is not None and tokenizer.pad_token == tokenizer.eos_token
-    return by_name or (built.pad_token_id is not None and built.pad_token_id in built.eos_token_ids)
 
 
 def _has_usable_pad(subject: Subject) -> bool:
@@ -147,13 +140,14 @@ def _describe_token_id(token: TokenId) -> str:
 )
 def token_ids(this: Rule, subject: Subject) -> Findings:
     """A special token whose id in the configuration isn't the tokenizer's, with what that does to the scores."""
-    facts = subject.tokenizer
+    facts, run = subject.tokenizer, subject.run
     by_role = {token.role: token for token in facts.tokens} if facts else {}
+    is_run_well = run and not run.failed and run.batch_difference is not None and not run.batch_differs
     for effect in facts.effects if facts else ():
         token, field = by_role[effect.role], f"{effect.role}_token_id"
         if effect.changes is None:
             raise NotKnown(f"what {field} {effect.configured} does to the scores could not be measured: {effect.seen}")
-        if effect.changes is AffectedTexts.ALL and _ran_without_fault(subject):
+        if effect.changes is AffectedTexts.ALL and is_run_well:
             continue  # the run looked at just such texts
         severity, happens = _CONSEQUENCE[effect.changes]
         yield this.find(
@@ -167,12 +161,6 @@ def token_ids(this: Rule, subject: Subject) -> Findings:
         )
     if facts and any(role in by_role and by_role[role].id is None for role, _ in subject.built.token_ids):
         raise NotKnown(facts.ids_unread)
-
-
-def _ran_without_fault(subject: Subject) -> bool:
-    """True if the model ran on single inputs and in a batch, and gave the same scores."""
-    run = subject.run
-    return run is not None and not run.failed and run.batch_difference is not None and not run.batch_differs
 
 
 _CONSEQUENCE = {

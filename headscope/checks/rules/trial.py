@@ -42,10 +42,6 @@ def _inputs_in_words(trial: RunTrial, count: int, one: str, many: str) -> str:
     return f"{count} of {counted(total, trial.noun)} {verb(count, one, many)}"
 
 
-def _failure_of_step(trial: RunTrial, step: RunStep) -> str:
-    return "a batch of them fails" if step is RunStep.BATCH and trial.noun == "image" else _OF_MORE[step]
-
-
 @rule("HS521", "run-raises", "Calling the model raises an error", needs=("run",), finds="EW|EW")
 def run_raises(this: Rule, subject: Subject) -> Findings:
     """An error on ordinary inputs, in a padded batch, or in Transformers' pipeline."""
@@ -70,10 +66,12 @@ def run_raises(this: Rule, subject: Subject) -> Findings:
         )
     for item in trial.raised:
         if item.step in _OF_MORE and not single:
+            is_of_images = item.step is RunStep.BATCH and trial.noun == "image"
             yield this.find(
                 # Nothing pads images: who calls them one by one, as a pipeline does, sees no error.
                 Severity.WARNING if trial.keeps_sizes and item.step is RunStep.BATCH else Severity.ERROR,
-                f"Single {trial.noun}s run, but {_failure_of_step(trial, item.step)}: {item.error}.",
+                f"Single {trial.noun}s run, but "
+                f"{'a batch of them fails' if is_of_images else _OF_MORE[item.step]}: {item.error}.",
                 _remedy_of_failure(trial),
             )
         if any(item.error == other.error for other in single):  # HS521 has it above

@@ -1,11 +1,11 @@
 """Rules on the numbers in the head, which is read whole."""
 
-from headscope.checks.facts import Subject, TensorValues
+from headscope.checks.facts import Subject
 from headscope.checks.rules.rule import Findings, NotApplicable, NotKnown, Rule, classifier_of, rule, severity_at
 from headscope.core.facts import HealthBasis, HealthVerdict, ParameterStatus, Severity
 from headscope.core.facts.counting import few_of, verb
 from headscope.core.facts.stored.weights import NEW_AT_LOAD
-from headscope.core.facts.trial import HeadTrial, RunTrial
+from headscope.core.facts.trial import HeadTrial
 from headscope.core.source.health.judging import DECISIVE
 
 _STORED = (ParameterStatus.LOADED, ParameterStatus.TIED)
@@ -35,11 +35,10 @@ def values_broken(this: Rule, subject: Subject) -> Findings:
             "Save the weights as floats, or with the quantization config that scales them.",
             [item.name for item in whole],
         )
-    told = (
-        ""
-        if lost
-        else _constant_winner(trial, subject) or what_fails(trial) or _zero_classifier(values, trial, subject)
-    )
+    told = "" if lost else _constant_winner(trial, subject) or what_fails(trial)
+    last = classifier_of(subject) if trial.why_not and not (lost or told) else None
+    if last is not None and any(item.name == last.name and item.zeros == item.count for item in values):
+        told = f"{last.name} holds zeros only"
     if told:
         yield this.find(
             Severity.ERROR if trial.fails or not trial.finite else grave,
@@ -87,28 +86,30 @@ def what_fails(trial: HeadTrial) -> str:
     return ""
 
 
-def _zero_classifier(values: tuple[TensorValues, ...], trial: HeadTrial, subject: Subject) -> str:
-    """Says that a classifier holds zeros only, where the head could not be tried; "" for any other."""
-    last = classifier_of(subject) if trial.why_not else None
-    is_zero = last is not None and any(item.name == last.name and item.zeros == item.count for item in values)
-    return f"{last.name} holds zeros only" if last is not None and is_zero else ""
-
-
 @rule("HS504", "base-values-broken", "Weights of the base model are broken", needs=("base values",), finds="EW|E")
 def base_values_broken(this: Rule, subject: Subject) -> Findings:
     """NaN or infinity outside the head, or tensors of zeros through which no input reaches the scores."""
     numbers = subject.numbers
     if numbers is None:  # for the type checker: the rule needs them
         return
+    run, silence = subject.run, ""
     if numbers.broken:
+        effect = (
+            "the scores are not finite where they are read"
+            if run is None or run.not_finite or run.always_fails
+            else f"no {run.noun} that was tried reaches them, and others may, with scores that are not finite"
+        )
         yield this.find(
             Severity.ERROR,
-            f"NaN or infinity in {few_of(numbers.broken)}, as the loader gives them: {_effect_of_nan(subject)}.",
+            f"NaN or infinity in {few_of(numbers.broken)}, as the loader gives them: {effect}.",
             "The training diverged, or the numbers exceed the model's dtype: use an earlier checkpoint.",
             numbers.broken,
         )
     # The fault isn't a tensor of zeros but its effect on the scores, which only a run shows.
-    silence = _effect_of_zeros(subject.run) if numbers.zeros and subject.run is not None else ""
+    if numbers.zeros and run is not None and run.all_alike:
+        silence = "the loaded model gives all inputs the same answer"
+    elif numbers.zeros and run is not None and run.ignores_middle:
+        silence = "the scores of the loaded model ignore most of the text"
     names = [name for name, _ in numbers.whole if not silence or name not in numbers.zeros]
     if names:
         yield this.find(
@@ -125,23 +126,9 @@ def base_values_broken(this: Rule, subject: Subject) -> Findings:
             "The weights were never trained, or damaged when they were saved: save the checkpoint again.",
             numbers.zeros,
         )
-    elif numbers.zeros and subject.run is None:
+    elif numbers.zeros and run is None:
         held = f"{few_of(numbers.zeros)} {verb(len(numbers.zeros), 'holds', 'hold')} only zeros"
         raise NotKnown(f"{held}, and the model was not run to see what it answers")
-
-
-def _effect_of_zeros(run: RunTrial) -> str:
-    """Says what a run saw that zeros in the base model explain; "" for nothing."""
-    if run.all_alike:
-        return "the loaded model gives all inputs the same answer"
-    return "the scores of the loaded model ignore most of the text" if run.ignores_middle else ""
-
-
-def _effect_of_nan(subject: Subject) -> str:
-    """Says what NaN in the base model does to the scores, as far as a run shows."""
-    if subject.run is None or subject.run.not_finite or subject.run.always_fails:
-        return "the scores are not finite where they are read"
-    return f"no {subject.run.noun} that was tried reaches them, and others may, with scores that are not finite"
 
 
 @rule("HS502", "looks-untrained", "The classifier looks as if it was never trained", needs=("values",), finds="N|EW")

@@ -181,7 +181,10 @@ def _find_new_in_memory(this: Rule, subject: Subject, lost: list[HeadParameter])
 
     They may have been trained since, which their values seldom show: only a bias that is still zero tells.
     """
-    untouched = _is_untouched(subject, lost)
+    values = {item.name: item for item in subject.values or ()}
+    biases = [values[item.name] for item in lost if item.name.endswith(".bias") and item.name in values]
+    # Transformers initializes a bias with zeros, and a training step moves it.
+    untouched = bool(biases) and all(item.zeros == item.count for item in biases)
     open_question = subject.profile is Profile.INFERENCE and not untouched
     yield this.find(
         severity_at(subject, training=Severity.NOTE, inference=Severity.ERROR if untouched else Severity.WARNING),
@@ -206,13 +209,6 @@ def _find_new_in_memory(this: Rule, subject: Subject, lost: list[HeadParameter])
         )
 
 
-def _is_untouched(subject: Subject, lost: list[HeadParameter]) -> bool:
-    """True if every new bias still holds the zeros that Transformers initializes it with: a training step moves it."""
-    values = {item.name: item for item in subject.values or ()}
-    biases = [values[item.name] for item in lost if item.name.endswith(".bias") and item.name in values]
-    return bool(biases) and all(item.zeros == item.count for item in biases)
-
-
 @rule("HS103", "head-partly-new", "A part of the head is newly initialized", needs=("checkpoint",), finds="WN|EW")
 def head_partly_new(this: Rule, subject: Subject) -> Findings:
     """Some weights of the head are the checkpoint's and some are new."""
@@ -231,7 +227,11 @@ def head_partly_new(this: Rule, subject: Subject) -> Findings:
         remedy = "Look for a checkpoint that holds them, or save the trained model again: state_dict() includes them."
     elif last is not None and last.status not in _LOST:
         severity = severity_at(subject, training=Severity.WARNING, inference=Severity.ERROR)
-        is_beside = any(item.name in _from_classifier_on(subject, last) for item in weights)
+        stages = subject.report.head.stages if subject.report.head is not None else ()
+        own = next((place for place, stage in enumerate(stages) if last.name in stage.parameters), len(stages))
+        # The classifier's input doesn't pass through the parameters from its stage on, such as its bias.
+        after = {name for stage in stages[own:] for name in stage.parameters}
+        is_beside = any(item.name in after for item in weights)
         how = "its scores also depend on" if is_beside else "its input passes through"
         what = f"The checkpoint gives the classifier {last.name}, but {how} newly initialized weights"
         remedy = "Use a checkpoint that also holds them: a classifier only works with the layers it was trained on."
@@ -244,13 +244,6 @@ def head_partly_new(this: Rule, subject: Subject) -> Findings:
     names = [item.name for item in lost]
     remedy = unless_repaired(subject, names, remedy)
     yield this.find(severity, f"{what}: {_few_names(weights or buffers)}.{beside}{lost_one}", remedy, names)
-
-
-def _from_classifier_on(subject: Subject, last: HeadParameter) -> set[str]:
-    """Gives the parameters from the classifier's stage on, such as its bias, which its input doesn't pass through."""
-    stages = subject.report.head.stages if subject.report.head is not None else ()
-    own = next((place for place, stage in enumerate(stages) if last.name in stage.parameters), len(stages))
-    return {name for stage in stages[own:] for name in stage.parameters}
 
 
 @rule("HS104", "head-mismatched", "Weights have another shape in the checkpoint", needs=("checkpoint",), finds="EN|EN")
@@ -328,10 +321,14 @@ def classifier_unused(this: Rule, subject: Subject) -> Findings:
     last = classifier_of(subject)
     same = _unused_of_classifier_shape(subject)
     if last is not None and same:
+        beside = _layers_beside(subject, same)  # without them, the scores would be others
+        rename = (
+            f": {few_of(beside)} would be left out if you rename the tensor" if beside else ", or rename the tensor"
+        )
         yield this.find(
             Severity.WARNING,
             f"{last.name} is new, but the checkpoint holds {few_of(same)} of the same shape, which is not loaded.",
-            f"If that is the classifier, load the class it was saved from{_rename_advice(subject, same)}.",
+            f"If that is the classifier, load the class it was saved from{rename}.",
             same,
             code=renaming_code(subject, _renamed_keys(subject, last, same)),
         )
@@ -358,12 +355,6 @@ def _layers_beside(subject: Subject, same: list[str]) -> list[str]:
     modules = {key.split(".")[0] for key in same}
     matrices = [item.key for item in subject.report.weights.unused_tensors if len(item.shape) > 1]
     return [key for key in matrices if key not in same and key.split(".")[0] in modules]
-
-
-def _rename_advice(subject: Subject, same: list[str]) -> str:
-    """Advises to rename the tensor, unless its module has other layers, without which the scores would be others."""
-    beside = _layers_beside(subject, same)
-    return f": {few_of(beside)} would be left out if you rename the tensor" if beside else ", or rename the tensor"
 
 
 def _unused_of_classifier_shape(subject: Subject) -> list[str]:

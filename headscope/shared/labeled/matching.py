@@ -58,9 +58,7 @@ def match_classes(expected: Sequence[int], predicted: Sequence[int], size: int) 
     truth, found = np.asarray(expected), np.asarray(predicted)
     order = best_order(_confusion_table(truth, found, size))
     given, best = int((truth == found).sum()), int((np.asarray(order)[truth] == found).sum())
-    chance, chance_given = _chance_by_shuffles(
-        lambda turn: _confusion_table(truth[turn], found, size), len(truth), _SHUFFLES
-    )
+    chance, chance_given = _chance_by_shuffles(lambda turn: _confusion_table(truth[turn], found, size), len(truth))
     # Two tests, and the better one counts: twice its probability (Bonferroni).
     moved = min(1.0, 2 * min(_chance_of_moves(truth, found, order), _chance_of_moves_held_out(truth, found, size)))
     return Matching(order, accuracy(given, len(truth)), accuracy(best, len(truth)), chance, chance_given, moved)
@@ -70,7 +68,7 @@ def _confusion_table(expected: _Array, predicted: _Array, size: int) -> _Array:
     return np.bincount(expected * size + predicted, minlength=size * size).reshape(size, size)
 
 
-def _chance_by_shuffles(table_of: Callable[[_Array], _Array], rows: int, turns: int) -> tuple[float, float]:
+def _chance_by_shuffles(table_of: Callable[[_Array], _Array], rows: int) -> tuple[float, float]:
     """Estimates how often shuffled rows fit as well as the given ones: under their best order, and under the given
     one.
 
@@ -79,13 +77,13 @@ def _chance_by_shuffles(table_of: Callable[[_Array], _Array], rows: int, turns: 
     draw, own = np.random.default_rng(_SEED), table_of(np.arange(rows))
     best, given = _sum_in_order(own, best_order(own)), _sum_in_order(own, range(len(own)))
     as_good = as_good_given = 0
-    for _ in range(turns):
+    for _ in range(_SHUFFLES):
         table = table_of(draw.permutation(rows))
         # The sum of the rows' maxima bounds every order from above and is cheap: most shuffles need no assignment.
         as_good += table.max(axis=1).sum() >= best - _NUDGE and _sum_in_order(table, best_order(table)) >= best - _NUDGE
         as_good_given += _sum_in_order(table, range(len(table))) >= given - _NUDGE
     # The rows' own order counts as one of the shuffles, so that a probability is never zero.
-    return (1 + as_good) / (1 + turns), (1 + as_good_given) / (1 + turns)
+    return (1 + as_good) / (1 + _SHUFFLES), (1 + as_good_given) / (1 + _SHUFFLES)
 
 
 def _sum_in_order(table: _Array, order: Sequence[int]) -> float:
@@ -157,7 +155,7 @@ def match_flags(expected: Matrix, scores: Matrix) -> FlagMatching:
     truth, found = np.asarray(expected, dtype=float), np.asarray(scores, dtype=float)
     given, other = _standardize_columns(truth), _standardize_columns(found)
     order = best_order(given.T @ other)
-    chance, chance_given = _chance_by_shuffles(lambda turn: given[turn].T @ other, len(truth), _SHUFFLES)
+    chance, chance_given = _chance_by_shuffles(lambda turn: given[turn].T @ other, len(truth))
     moved = [item for item, column in enumerate(order) if column != item]
     places = moved or range(len(order))
     contrast = _mean_contrast(truth[:, places], found[:, [order[item] for item in places]])

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from headscope.errors import Malformed, NotFound, Unsupported
+from headscope.errors import Malformed, NotFound, Unsupported, UsageError
 from headscope.shared.labeled.arrow_files import parquet_source, saved_dataset_source
 from headscope.shared.labeled.rows import RowSource
-from headscope.shared.labeled.text_files import delimited_source, json_lines_source, unknown_format
+from headscope.shared.labeled.text_files import delimited_source, json_lines_source
 
 _KINDS = {
     b"\x1f\x8b": ("a gzip archive", "unpack it with gunzip"),
@@ -48,7 +48,10 @@ def open_data(path: str, split: str | None = None) -> RowSource:
         return json_lines_source(place, name)
     if suffix == ".parquet":
         raise Malformed(f"{name} is not a Parquet file: its first bytes are not PAR1", "download it or save it again")
-    raise unknown_format(name)
+    raise UsageError(
+        f"{name} doesn't end in csv, tsv, jsonl, json or parquet, and is not a folder that `datasets` saved",
+        "rename the file to its format, or save the data in one of these",
+    )
 
 
 def _read_first_bytes(place: Path, name: str) -> bytes:

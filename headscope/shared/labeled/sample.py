@@ -112,7 +112,10 @@ def _chosen_rows(
     seen: Counter[str] = Counter()
     width = len(data.label_columns)
     for number, row in enumerate(source.read((*data.label_columns, *data.text_columns)), 1):
-        label = _label_of_row(row[:width], source, data)
+        flags = [read_label(cell, source, column) for cell, column in zip(row[:width], data.label_columns, strict=True)]
+        label = flags[0]
+        if width > 1:
+            label = None if None in flags else tuple(int(spelled(flag).lower() in ("1", "true")) for flag in flags)
         if label is None or (is_ignored(label) and not keeps_ignored):
             continue
         key = spelled(label) if data.kind in _BY_CLASS else ""
@@ -120,13 +123,6 @@ def _chosen_rows(
             cells = [missing if cell is None else cell for cell in row[width:]]
             yield Sampled(_texts_of_row(cells, source, data.text_columns), label, number)
         seen[key] += 1
-
-
-def _label_of_row(cells: Sequence[Any], source: RowSource, data: DataFacts) -> Label:
-    found = [read_label(cell, source, column) for cell, column in zip(cells, data.label_columns, strict=True)]
-    if len(found) == 1:
-        return found[0]
-    return None if None in found else tuple(int(spelled(cell).lower() in ("1", "true")) for cell in found)
 
 
 def _texts_of_row(cells: Sequence[Any], source: RowSource, columns: Sequence[str]) -> tuple[str, ...]:

@@ -72,23 +72,18 @@ def read_label(cell: Any, source: RowSource, column: str) -> Label:
     if isinstance(cell, list | tuple):
         if len(cell) > _LONGEST_LIST:
             raise _not_labels_error(source, column, f"one of its cells is a list of {len(cell):,}")
-        return tuple(_read_list_item(item, source, column) for item in cell)
+        items: list[Label] = []
+        for item in cell:
+            items.append(read_label(item, source, column))
+            if isinstance(items[-1], tuple) or items[-1] is None:
+                raise _not_labels_error(source, column, "one of its cells is a list that holds lists or empty values")
+        return tuple(items)
     if isinstance(cell, bool | int | float):
         if not -_LARGEST <= cell < _LARGEST:
             raise _not_labels_error(source, column, "one of its cells is infinite or a number of over 64 bits")
         return cell
-    raise _not_labels_error(source, column, f"one of its cells is {_describe_type(cell)}")
-
-
-def _read_list_item(item: Any, source: RowSource, column: str) -> Label:
-    found = read_label(item, source, column)
-    if isinstance(found, tuple) or found is None:
-        raise _not_labels_error(source, column, "one of its cells is a list that holds lists or empty values")
-    return found
-
-
-def _describe_type(cell: Any) -> str:
-    return "an object (dict)" if isinstance(cell, dict) else f"of the type {type(cell).__name__}"
+    what = "an object (dict)" if isinstance(cell, dict) else f"of the type {type(cell).__name__}"
+    raise _not_labels_error(source, column, f"one of its cells is {what}")
 
 
 def _not_labels_error(source: RowSource, column: str, why: str) -> UsageError:
@@ -191,6 +186,9 @@ def _tally_column(source: RowSource, column: str, texts: Sequence[str], rows: It
         _common_kind(tally.inner, source, column)
     _check_labels(tally, kind, source, column)
     numbers = tally.lowest <= tally.highest
+    by_number = numbers and all(_INTEGER.fullmatch(label) for label in tally.counts)
+    ordered = sorted(tally.counts, key=int) if by_number else sorted(tally.counts)
+    has_classes = kind is not LabelKind.NUMBERS or not tally.has_more
     return DataFacts(
         file=source.name,
         format=source.format,
@@ -199,7 +197,7 @@ def _tally_column(source: RowSource, column: str, texts: Sequence[str], rows: It
         label_columns=(column,),
         text_columns=tuple(texts),
         kind=kind,
-        classes=_ordered_classes(tally.counts, numbers) if kind is not LabelKind.NUMBERS or not tally.has_more else (),
+        classes=tuple(DataClass(label, tally.counts[label]) for label in ordered) if has_classes else (),
         names=source.names.get(column, ()),
         missing=tally.missing,
         ignored=tally.ignored,
@@ -239,12 +237,6 @@ def _check_labels(tally: _Tally, kind: LabelKind, source: RowSource, column: str
     # Classes repeat. A column in which half of the cells differ is free text or an ID.
     if kind is LabelKind.TEXTS and distinct > max(60, tally.rows // 2):
         raise _not_labels_error(source, column, f"it has {distinct:,} different values in {tally.rows:,} rows")
-
-
-def _ordered_classes(counts: Counter[str], numbers: bool) -> tuple[DataClass, ...]:
-    by_number = all(_INTEGER.fullmatch(label) for label in counts)
-    ordered = sorted(counts, key=int) if numbers and by_number else sorted(counts)
-    return tuple(DataClass(label, counts[label]) for label in ordered)
 
 
 def _tally_flag_columns(

@@ -3,13 +3,14 @@
 import codecs
 import csv
 import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
-from headscope.errors import Malformed, UsageError
+from headscope.errors import Malformed
 from headscope.shared.labeled.rows import RowCells, RowSource, check_columns
 
 _LONGEST = 4_000_000
@@ -17,6 +18,7 @@ _LONGEST = 4_000_000
 _ROWS = 16
 """How many rows are parsed at a time: few, as each may be as long as a line may."""
 _MOST_COLUMNS = 200
+_QUOTED = re.compile(r'"[^"]*(?:""[^"]*)*"')
 _OTHER_ENCODINGS = {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
 
 
@@ -57,8 +59,9 @@ def _split_cells(
     """Yields the cells of each line that is not empty, with the line's number."""
     if not is_quoted:
         for number, line in enumerate(lines, 1):
+            cells = line.rstrip("\r\n").split(delimiter)
             if line.strip("\r\n"):
-                yield number, [_strip_quotes(cell) for cell in line.rstrip("\r\n").split(delimiter)]
+                yield number, [cell[1:-1].replace('""', '"') if _QUOTED.fullmatch(cell) else cell for cell in cells]
         return
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     while True:
@@ -73,11 +76,6 @@ def _split_cells(
         if not rows:
             return
         yield from (item for item in rows if item[1])
-
-
-def _strip_quotes(cell: str) -> str:
-    is_quoted = len(cell) > 1 and cell[0] == cell[-1] == '"' and '"' not in cell[1:-1].replace('""', "")
-    return cell[1:-1].replace('""', '"') if is_quoted else cell
 
 
 @contextmanager
@@ -172,11 +170,3 @@ _ONE_OBJECT = "write one JSON object in each line"
 def _json_list_error(name: str) -> Malformed:
     hint = 'write one JSON object in each line, for example with pandas: to_json(..., orient="records", lines=True)'
     return Malformed(f"{name} is one JSON list, not JSON lines", hint)
-
-
-def unknown_format(name: str) -> UsageError:
-    """Makes the error for a file whose ending doesn't show its format."""
-    return UsageError(
-        f"{name} doesn't end in csv, tsv, jsonl, json or parquet, and is not a folder that `datasets` saved",
-        "rename the file to its format, or save the data in one of these",
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +50,10 @@ def remember_head(module: nn.Module, report: Report, *, watches: bool = True) ->
     unwrapped = unwrap(module)
     persistent = unwrapped.module.state_dict(keep_vars=True)
     live = {item.name: item.status for item in report.head.tensors if item.live and item.name in persistent}
-    names = tuple(dict.fromkeys((*live, *_tensors_beside(unwrapped.module, live))))
+    # PEFT adds tensors to the layers of some tensors.
+    layers = tuple(f"{name.partition('.base_layer.')[0]}." for name in live if ".base_layer." in name)
+    beside = sorted(name for name in beside_layers(unwrapped.module) if name.startswith(layers)) if layers else []
+    names = tuple(dict.fromkeys((*live, *beside)))
     rest = tuple(
         sorted(
             name for name in set(persistent).difference(names) if not name.startswith(_prefixes_of_replaced(unwrapped))
@@ -73,12 +76,6 @@ def remember_head(module: nn.Module, report: Report, *, watches: bool = True) ->
 def _prefixes_of_replaced(unwrapped: Unwrapped) -> tuple[str, ...]:
     """Gives the prefixes of the modules of which PEFT runs a copy."""
     return tuple(held_adapters(unwrapped.module).replaced)
-
-
-def _tensors_beside(module: nn.Module, names: Iterable[str]) -> list[str]:
-    """Lists the tensors that PEFT adds to the layers of some tensors."""
-    layers = tuple(f"{name.partition('.base_layer.')[0]}." for name in names if ".base_layer." in name)
-    return sorted(name for name in beside_layers(module) if name.startswith(layers)) if layers else []
 
 
 def beside_layers(module: nn.Module) -> frozenset[str]:
@@ -139,9 +136,12 @@ def _move_of_parameter(name: str, parameter: nn.Parameter, memory: HeadMemory, o
     if why_not_here(memory, parameter):
         return HeadMove(name, memory.norms[name], memory.norms[name], Standstill.UNKNOWN)
     digest, norm = digest_of(parameter)
-    still = (
-        _why_still(parameter, optimizer) if digest == memory.digests[name] else _why_only_decayed(parameter, optimizer)
-    )
+    if digest == memory.digests[name]:
+        still: Standstill | None = _why_still(parameter, optimizer)
+    else:
+        state = optimizer.state.get(parameter) if optimizer is not None else None
+        # Weight decay shrinks a parameter without a gradient too: it changed, and did not learn.
+        still = Standstill.ZERO_GRADIENT if state and _saw_only_zeros(state) else None
     is_new = memory.given.get(name) in NEW_AT_LOAD
     return HeadMove(name, memory.norms[name], norm, still, is_new, parameter.dim() > 1)
 
@@ -164,13 +164,6 @@ def _why_still(parameter: nn.Parameter, optimizer: Any) -> Standstill:
         keeps_state = any(bool(item) for item in optimizer.state.values())
         return Standstill.NO_GRADIENT if keeps_state else Standstill.UNKNOWN
     return Standstill.ZERO_GRADIENT if _saw_only_zeros(state) else Standstill.TOO_SMALL
-
-
-def _why_only_decayed(parameter: nn.Parameter, optimizer: Any) -> Standstill | None:
-    """Says why a parameter did not learn although it changed; None if it may have learned."""
-    state = optimizer.state.get(parameter) if optimizer is not None else None
-    # Weight decay shrinks a parameter without a gradient too.
-    return Standstill.ZERO_GRADIENT if state and _saw_only_zeros(state) else None
 
 
 def _saw_only_zeros(state: Mapping[str, Any]) -> bool:

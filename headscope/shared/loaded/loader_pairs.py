@@ -31,7 +31,11 @@ class LoaderPairs:
 
     def __init__(self, module: nn.Module, manifest: CheckpointManifest) -> None:
         self._module = module
-        self._loaded = _loaded_headers(module, manifest) if _needs_loader(module, manifest) else None
+        self._loaded: Loaded | None = None
+        if is_of_transformers(module):
+            state = {plain_name(name): tuple(item.shape) for name, item in module.state_dict(keep_vars=True).items()}
+            if manifest.adapter is not None or state != {header.key: header.shape for header in manifest.tensors}:
+                self._loaded = _loaded_headers(module, manifest)
         self.origins = {item.name: item for item in self._loaded.diff.parameters} if self._loaded else {}
 
     def skeleton(self) -> PreTrainedModel | None:
@@ -66,13 +70,6 @@ class LoaderPairs:
         if self._loaded is None or key in self.without_place:
             return False
         return key not in self._loaded.diff.unused and modern_name(key) not in self._loaded.diff.unused
-
-
-def _needs_loader(module: nn.Module, manifest: CheckpointManifest) -> bool:
-    if not is_of_transformers(module):
-        return False
-    state = {plain_name(name): tuple(item.shape) for name, item in module.state_dict(keep_vars=True).items()}
-    return manifest.adapter is not None or state != {header.key: header.shape for header in manifest.tensors}
 
 
 def _loaded_headers(module: nn.Module, manifest: CheckpointManifest) -> Loaded:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from headscope.core.facts import Carried, CheckpointManifest, ParameterOrigin, ParameterStatus, TensorHeader
+from headscope.core.facts import Carried, CheckpointManifest, ParameterStatus, TensorHeader
 from headscope.core.source.live.live_tensors import LiveTensor, is_of_transformers, models_of_transformers, tensors_of
 from headscope.core.source.stored_tensors import StoredFiles
 from headscope.core.upstream.peft import plain_name, rows_of_tokens
@@ -44,9 +44,14 @@ class StoredPairing:
         self._base_files = next((item for item in places if item is not self.adapter_files), None)
         self._headers = {header.key: header for header in manifest.tensors}
         self._of_modules = dict(_headers_of_modules(manifest, module))
-        self.prefixes = (
-            KeyPrefixes() if is_of_transformers(module) else prefixes_between(_names_to_match(module), self._headers)
-        )
+        self.prefixes = KeyPrefixes()
+        if not is_of_transformers(module):
+            inside = [f"{path}." for path, _ in models_of_transformers(module)]
+            names = [plain_name(name) for name, _ in module.named_parameters()]
+            # A head beside the one model of Transformers inside can have the name that it is stored under, and says
+            # nothing about the model's.
+            own = [name for name in names if name.startswith(inside[0])] if len(inside) == 1 else []
+            self.prefixes = prefixes_between(own or list(map(plain_name, module.state_dict())), self._headers)
         self._pairs: dict[str, StoredPair | Unsupported | None] = {}
         self._converted: dict[torch.dtype, dict[str, torch.Tensor]] = {}
 
@@ -60,8 +65,13 @@ class StoredPairing:
     def pair(self, item: LiveTensor) -> StoredPair | None:
         """Finds the stored tensors behind a tensor; None for none. Raises Unsupported for packed ones."""
         if item.name not in self._pairs:
+            header = self.adapter.header_of(item.name)
             try:
-                self._pairs[item.name] = self._find_pair(item)
+                if header is not None and self.adapter_files is not None:
+                    self._pairs[item.name] = self._mark_used(StoredPair((header,), self.adapter_files))
+                else:
+                    base = self._base_files
+                    self._pairs[item.name] = self._find_in_base(item, base) if base is not None else None
             except Unsupported as err:
                 # The error is kept as well: the search for dropped tensors looks up packed ones again.
                 self._pairs[item.name] = err
@@ -70,19 +80,17 @@ class StoredPairing:
             raise found
         return found
 
-    def _find_pair(self, item: LiveTensor) -> StoredPair | None:
-        header = self.adapter.header_of(item.name)
-        if header is not None and self.adapter_files is not None:
-            return self._mark_used(StoredPair((header,), self.adapter_files))
-        return self._find_in_base(item, self._base_files) if self._base_files is not None else None
-
     def _find_in_base(self, item: LiveTensor, base: StoredFiles) -> StoredPair | None:
         """Finds the stored tensors of the base model, or of the only checkpoint, behind a tensor."""
         if item.name in self._of_modules:
             return self._mark_used(StoredPair((self._of_modules[item.name],), base))
         name = self.prefixes.key_of(item.name)
         origin = self.loader.origins.get(name)
-        change = self._merged_change(item, origin)
+        # A merge adds the adapter's tensors to a weight, unless the model holds the adapter beside it.
+        path = plain_name(item.name).rpartition(".")[0]
+        is_beside = plain_name(item.name) != item.name and path not in self.adapter.held.merged
+        is_merged = origin is not None and origin.adapter is Carried.ADAPTED and not is_beside
+        change = self.adapter.changes_at(path) if is_merged else {}
         same = self._headers.get(name)
         if same is not None and same.shape == tuple(item.tensor.shape) and not change:
             return self._mark_used(StoredPair((same,), base))
@@ -97,13 +105,6 @@ class StoredPairing:
             return None
         return self._mark_used(StoredPair(found, base, change, origin.status is ParameterStatus.LOADED))
 
-    def _merged_change(self, item: LiveTensor, origin: ParameterOrigin | None) -> dict[str, TensorHeader]:
-        """Finds the adapter's tensors that a merge adds to a weight; {} if the model holds the adapter beside it."""
-        path = plain_name(item.name).rpartition(".")[0]
-        is_beside = plain_name(item.name) != item.name and path not in self.adapter.held.merged
-        is_merged = origin is not None and origin.adapter is Carried.ADAPTED and not is_beside
-        return self.adapter.changes_at(path) if is_merged else {}
-
     def _mark_used(self, pair: StoredPair) -> StoredPair:
         self.used.update(header.key for header in (*pair.headers, *pair.change.values()))
         return pair
@@ -114,18 +115,17 @@ class StoredPairing:
 
         if dtype not in self._converted:
             check_size(self.module)  # type: ignore[arg-type]  # the loader paired it, so it is Transformers' own
-            pairs = {item.name: found for item in tensors_of(self.module) if (found := self._converted_pair(item))}
+            pairs: dict[str, StoredPair] = {}
+            for item in tensors_of(self.module):
+                pair, shape = self.pair(item), tuple(item.tensor.shape)
+                if pair and pair.is_converted and (len(pair.headers) > 1 or pair.headers[0].shape != shape):
+                    pairs[item.name] = pair
             stored = {h.key: pair.place.whole(h) for pair in pairs.values() for h in pair.headers}
             names = [plain_name(each) for each in pairs]
             self._converted[dtype] = converted(self.module, names, stored, dtype)  # type: ignore[arg-type]
         if plain_name(name) not in self._converted[dtype]:
             raise Unsupported("Transformers' loader makes no such tensor a second time", "")
         return self._converted[dtype][plain_name(name)].detach()
-
-    def _converted_pair(self, item: LiveTensor) -> StoredPair | None:
-        pair = self.pair(item)
-        is_other = pair is not None and (len(pair.headers) > 1 or pair.headers[0].shape != tuple(item.tensor.shape))
-        return pair if is_other and pair is not None and pair.is_converted else None
 
     def computed(self, item: LiveTensor) -> torch.Tensor | None:
         """Gives numbers that no file holds: they follow from the adapter, or the class computes them."""
@@ -218,17 +218,6 @@ class KeyPrefixes:
             yield f"names were matched without {self.of_model!r}, which the model puts before them"
         if self.of_file:
             yield f"names were matched with {self.of_file!r}, which the checkpoint puts before them"
-
-
-def _names_to_match(module: nn.Module) -> list[str]:
-    """Lists the names of the one model of Transformers inside; of all tensors if there is none, or several.
-
-    A head beside the model can have the name that it is stored under, and says nothing about the model's.
-    """
-    inside = [f"{path}." for path, _ in models_of_transformers(module)]
-    names = [plain_name(name) for name, _ in module.named_parameters()]
-    found = [name for name in names if name.startswith(inside[0])] if len(inside) == 1 else []
-    return found or [plain_name(name) for name in module.state_dict()]
 
 
 def prefixes_between(names: Sequence[str], keys: Iterable[str]) -> KeyPrefixes:

@@ -56,7 +56,12 @@ def compare_with_save(
     stored = SavedTensors(module, saved, memory, adapter)
     head = tuple(_check_tensor(unchecked(name, tensor), tensor, stored) for name, tensor in stored.wanted())
     nothing = () if head else (Gap("the head", "headscope found no tensor of it to compare"),)
-    rest = _adapter_checks(head, stored) if saved.is_adapter else _rest_checks(stored, head_only=head_only)
+    rest = list(_adapter_checks(head, stored)) if saved.is_adapter else []
+    for name, tensor in stored.rest() if not saved.is_adapter else ():
+        known = stored.find(name, tensor) if head_only else None
+        # With `head_only`, those that the save lacks or holds in another shape.
+        if known is None or known[1].shape != _whole_shape(tensor):
+            rest.append(_check_tensor(unchecked(name, tensor, is_head=False), tensor, stored))
     checks = (*head, *rest)
     lost = [item.name for item in head if item.status in (TensorStatus.RANDOM, TensorStatus.RENAMED)]
     config = getattr(memory.unwrapped.origin, "config", None)
@@ -89,14 +94,6 @@ def _scope_of_checks(checks: Sequence[TensorCheck], stored: SavedTensors, *, hea
     return Scope(every, compared, head_only=head_only and bool(stored.memory.rest))
 
 
-def _rest_checks(stored: SavedTensors, *, head_only: bool) -> Iterator[TensorCheck]:
-    """Checks the tensors outside the head; with `head_only`, those that the save lacks or holds in another shape."""
-    for name, tensor in stored.rest():
-        found = stored.find(name, tensor) if head_only else None
-        if found is None or found[1].shape != _whole_shape(tensor):
-            yield _check_tensor(unchecked(name, tensor, is_head=False), tensor, stored)
-
-
 def _adapter_checks(head: Sequence[TensorCheck], stored: SavedTensors) -> Iterator[TensorCheck]:
     """Checks what PEFT would save of the live adapter outside the head, and trained tensors that it leaves out."""
     try:
@@ -107,20 +104,19 @@ def _adapter_checks(head: Sequence[TensorCheck], stored: SavedTensors) -> Iterat
     names = frozenset({stored.adapter})
     known = {key_in_adapter(item.name, live, names) for item in head}
     for key, tensor in live.items():
-        if key not in known:
-            yield _check_in_adapter(unchecked(key, tensor, is_head=False), tensor, stored)
+        if key in known:
+            continue
+        bare, found = unchecked(key, tensor, is_head=False), stored.header_of(key)
+        reason = why_not_here(stored.memory, tensor)
+        if found is None:
+            yield replace(bare, status=TensorStatus.RANDOM, reason="the adapter's file lacks it")
+        else:
+            yield replace(bare, reason=reason) if reason else against_saved(bare, tensor, *found)
     for name, tensor in stored.rest():
         is_left_out = tensor.requires_grad and key_in_adapter(name, live, names) is None
         if is_left_out and stored.find(name, tensor) is None:
             bare = unchecked(name, tensor, is_head=False)
             yield replace(bare, status=TensorStatus.RANDOM, reason="it is trained, and the adapter leaves it out")
-
-
-def _check_in_adapter(bare: TensorCheck, tensor: torch.Tensor, stored: SavedTensors) -> TensorCheck:
-    found, reason = stored.header_of(bare.name), why_not_here(stored.memory, tensor)
-    if found is None:
-        return replace(bare, status=TensorStatus.RANDOM, reason="the adapter's file lacks it")
-    return replace(bare, reason=reason) if reason else against_saved(bare, tensor, *found)
 
 
 def _check_tensor(bare: TensorCheck, tensor: torch.Tensor, stored: SavedTensors) -> TensorCheck:

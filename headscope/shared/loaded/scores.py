@@ -94,7 +94,7 @@ def _scores_of(model: Any, row: Mapping[str, Any], device: torch.device) -> torc
 
 
 def score_checkpoint(
-    request: Request, loader: str | None, rows: Sequence[Mapping[str, Any]], dtype: str
+    request: Request, rows: Sequence[Mapping[str, Any]], dtype: str
 ) -> tuple[torch.Tensor | str, ...] | str | Exception:
     """Scores rows with a fresh load: each result, or its error.
 
@@ -105,7 +105,7 @@ def score_checkpoint(
     from headscope.core.model.loading.inference import fault_of_checkpoint
 
     try:
-        model: Any = load_model_with(request, loader)[0].eval()
+        model: Any = load_model_with(request, None)[0].eval()
     except HeadscopeError as err:
         fault = fault_of_checkpoint(err)
         return err.message if fault is None else RuntimeError(error_words(fault))

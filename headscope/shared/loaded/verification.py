@@ -18,7 +18,6 @@ from headscope.core.facts import CheckpointKind, CheckpointManifest, Gap, HeadTr
 from headscope.core.facts.counting import counted, few_of
 from headscope.core.facts.stored.checkpoint import architectures_in
 from headscope.core.facts.stored.location import Location
-from headscope.core.facts.stored.unplaced import Unplaced
 from headscope.core.facts.trial import HeadTrial
 from headscope.core.model.classes.remote_code import models_in_auto_map
 from headscope.core.source.live.live_facts import task_of
@@ -93,11 +92,6 @@ class _HeadNames:
         """True if what the model returns depends on a tensor, or if that is not known."""
         return bool(self.why) or self.has_none or name in self.live
 
-    @property
-    def why_whole(self) -> str:
-        """Reason why the head can't be compared alone."""
-        return f"the head could not be traced: {self.why}" if self.why else "the model has no head"
-
 
 def compare_with_checkpoint(
     module: nn.Module, request: Request, *, head_only: bool = False, progress: Progress | None = None
@@ -132,8 +126,12 @@ def compare_with_checkpoint(
         checks.append(checked(item, pairing, is_head=is_head, is_live=is_live, numbers=numbers))
     compared = sum(item.status is not TensorStatus.UNKNOWN for item in checks)
     checks += _find_dropped(pairing, every, request, head)
+    dropped = {item.name for item in checks if item.status is TensorStatus.DROPPED}
+    # Packed weights come with scales, which a load without the packing leaves.
+    unplaced = pairing.loader.unplaced if manifest.config.get("quantization_config") is None else ()
     if head.why or (head_only and not is_part):
-        notes.append(f"every tensor was compared, because {head.why_whole}")
+        why = f"the head could not be traced: {head.why}" if head.why else "the model has no head"
+        notes.append(f"every tensor was compared, because {why}")
     if pairing.adapter.inactive:
         notes.append(f"not compared: {few_of(pairing.adapter.inactive)}, which the model holds and does not use")
     gaps = (*open_gaps(checks), *pairing.adapter.gaps(), *_uncompared_gaps(manifest, checks))
@@ -151,7 +149,7 @@ def compare_with_checkpoint(
             class_name=type(inner).__name__,
             tensors=tuple(checks),
             trial=_try_loaded_head(head.program, unwrapped),
-            unplaced=_unplaced_by_load(pairing, checks),
+            unplaced=tuple(item for item in unplaced if not dropped.isdisjoint(item.tensors)),
         ),
         tuple(notes),
         (*manifest.gaps, *gaps),
@@ -162,14 +160,6 @@ def compare_with_checkpoint(
 
 
 _GIVE_CODE = "what it computes is in its code: --model-class FILE.py:CLASS"
-
-
-def _unplaced_by_load(pairing: StoredPairing, checks: Iterable[TensorCheck]) -> tuple[Unplaced, ...]:
-    """Lists the dropped tensors with the reason."""
-    if pairing.manifest.config.get("quantization_config") is not None:
-        return ()  # packed weights come with scales, which a load without the packing leaves
-    dropped = {item.name for item in checks if item.status is TensorStatus.DROPPED}
-    return tuple(item for item in pairing.loader.unplaced if not dropped.isdisjoint(item.tensors))
 
 
 def _try_loaded_head(program: HeadProgram | None, unwrapped: Unwrapped) -> HeadTrial | None:

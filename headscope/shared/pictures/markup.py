@@ -68,12 +68,8 @@ _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;",
 
 def escaped(text: str) -> str:
     """Escapes `text` for XML and HTML, between tags and inside quotes, in any encoding."""
-    return in_ascii(text.translate(_ESCAPES))
-
-
-def in_ascii(text: str) -> str:
-    """Writes every character of `text` beyond ASCII as its number."""
-    return text.encode("ascii", "xmlcharrefreplace").decode("ascii")
+    # A character beyond ASCII is written as its number.
+    return text.translate(_ESCAPES).encode("ascii", "xmlcharrefreplace").decode("ascii")
 
 
 def element(name: str, content: str = "", /, **attributes: object) -> str:

@@ -44,11 +44,11 @@ class FindingLines:
             yield Paragraph(line, Text(), self.margin)
 
 
-def note_line(notes: Iterable[Finding], margin: int = ID_COLUMN, *, remark: str = "") -> Paragraph:
+def note_line(notes: Iterable[Finding], *, remark: str) -> Paragraph:
     """Lists notes in one row by their rules: `HS102 head-new, HS202 placeholder-labels`; then a remark."""
     named = [f"{item.id} {rule_name(item.id)}".rstrip() for item in notes]
     word = Text("note" if len(named) == 1 else "notes", SEVERITY[Severity.NOTE])
-    return Paragraph(label(", ".join(named) + (f" ({remark})" if remark else "")), word, margin)
+    return Paragraph(label(", ".join(named) + (f" ({remark})" if remark else "")), word, ID_COLUMN)
 
 
 def _fact_of(finding: Finding, *, whole: bool) -> Text:

@@ -20,7 +20,6 @@ from headscope.core.facts import (
     Report,
     SentenceModule,
     SentencePipeline,
-    TokenRows,
     UnusedGroup,
     WeightsFormat,
 )
@@ -124,15 +123,11 @@ def formula_facts(report: Report) -> FactLines:
         yield "formula", label(f"{result_of(report.model)} = {report.head.expression}")
     rows = report.head.token_rows
     if rows is not None:
-        yield "scores", label(_scores_of_tokens(report, report.head, rows))
-
-
-def _scores_of_tokens(report: Report, head: Head, rows: TokenRows) -> str:
-    """Says how logits of tokens become probabilities, and which rows of which matrix make them."""
-    named = " and ".join(f"{row.token or 'token'} (id {row.id})" for row in rows.rows)
-    scored = head.expression or "logits"
-    line = f"softmax({scored}), the probabilities of {named}" if len(rows.rows) > 1 else f"{scored}, of {named}"
-    return f"{line}: {counted(len(rows.rows), 'row')} of {rows.parameter}, which has {rows.vocabulary:,}"
+        named = " and ".join(f"{row.token or 'token'} (id {row.id})" for row in rows.rows)
+        scored = report.head.expression or "logits"
+        line = f"softmax({scored}), the probabilities of {named}" if len(rows.rows) > 1 else f"{scored}, of {named}"
+        made = f"{counted(len(rows.rows), 'row')} of {rows.parameter}, which has {rows.vocabulary:,}"
+        yield "scores", label(f"{line}: {made}")
 
 
 def _padding_words(effects: Sequence[PaddingEffect]) -> Text:
@@ -168,7 +163,13 @@ def _label_facts(report: Report, most: int) -> FactLines:
     named, count = list_of(model.labels, most, "more (--json lists all)"), f"{model.num_labels:,}"
     if model.labels_are_placeholders:
         named, count = list_of(model.labels, most), f"{counted(model.num_labels, 'placeholder')}, no names given"
-    yield "labels", label(f"{count}: {named}" if model.labels else _unnamed_classes(model))
+    words = f"{count}: {named}"
+    if not model.labels and model.num_labels:
+        words = f"{counted(model.num_labels, 'class', 'classes')}; the model has no id2label to name them"
+    elif not model.labels:
+        is_embedding = gives_embedding(model)
+        words = "none: the model gives an embedding, not class scores" if is_embedding else "not determined"
+    yield "labels", label(words)
 
 
 def loss_facts(report: Report) -> FactLines:
@@ -187,13 +188,6 @@ def source_facts(report: Report) -> FactLines:
         same = f"the functions that ran are the same in Transformers {version}; --no-cache traces again"
         none = "Transformers is not installed here"
         yield "traced", label(f"when headscope was made; {none if version == 'not installed' else same}")
-
-
-def _unnamed_classes(model: ModelFacts) -> str:
-    """Describes the classes of a model that has no configuration to name them."""
-    if not model.num_labels:
-        return "none: the model gives an embedding, not class scores" if gives_embedding(model) else "not determined"
-    return f"{counted(model.num_labels, 'class', 'classes')}; the model has no id2label to name them"
 
 
 def _problem_words(model: ModelFacts) -> str:

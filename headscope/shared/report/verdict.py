@@ -67,11 +67,15 @@ def tell_verdict(report: Report) -> HeadVerdict:
         return _tell_whole_verdict(report)
     if not report.is_compared:
         return _verdict_without_weights(report, report.head)
+    missing = find_missing(report)
+    reported = {*missing.head, *missing.elsewhere}
+    beside = [item.parameter for item in report.weights.mismatched if item.parameter not in reported]
     clauses = [
         _head_clause(report.head) + _adapter_share(report.head),
         *_adapter_clauses(report),
         _base_clause(report, report.head),
-        *_unused_mismatch_clauses(report),
+        # Loading these raises an error all the same.
+        *([f"unused by the logits, but of another shape: {few_keys(beside)}"] if beside else []),
         *unplaced_clauses(report),
         *_gap_clauses(report),
     ]
@@ -178,16 +182,11 @@ def _head_clause(head: Head) -> str:
         )
     clause = f"Head newly initialized ({_extent_words(live)})"
     if len(lost) < len(live):
-        clause = f"Head partly new: {few_of(_module_or_tensor_names(lost, live))} ({_part_words(lost, live)})"
+        # A module of which all tensors are lost is named instead of them.
+        kept = {_module_of(item.name) for item in live if item not in lost}
+        names = [item.name if _module_of(item.name) in kept else _module_of(item.name) for item in lost]
+        clause = f"Head partly new: {few_of(fold_keys(dict.fromkeys(names)))} ({_part_words(lost, live)})"
     return f"{clause}; shape mismatch: {_shape_changes(mismatched)}" if mismatched else clause
-
-
-def _module_or_tensor_names(some: Sequence[HeadParameter], every: Sequence[HeadParameter]) -> tuple[str, ...]:
-    """Names `some` of the tensors, by their module if all tensors of the module are among them."""
-    whole = {_module_of(item.name) for item in every} - {_module_of(item.name) for item in every if item not in some}
-    return fold_keys(
-        dict.fromkeys(_module_of(item.name) if _module_of(item.name) in whole else item.name for item in some)
-    )
 
 
 def _module_of(name: str) -> str:
@@ -256,14 +255,6 @@ def _base_clause(report: Report, head: Head) -> str:
     base = [item for item in report.weights.parameters if item.in_base and item.name not in own]
     extent = f"{len(missing):,} of {counted(len(base), 'tensor')}" if base else counted(len(missing), "tensor")
     return f"base model incomplete: {extent} newly initialized: {few_keys(missing)}"
-
-
-def _unused_mismatch_clauses(report: Report) -> list[str]:
-    """Names the tensors of another shape that no logit depends on; loading them raises an error all the same."""
-    missing = find_missing(report)
-    reported = {*missing.head, *missing.elsewhere}
-    beside = [item.parameter for item in report.weights.mismatched if item.parameter not in reported]
-    return [f"unused by the logits, but of another shape: {few_keys(beside)}"] if beside else []
 
 
 def unplaced_clauses(report: Report) -> list[str]:

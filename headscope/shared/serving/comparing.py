@@ -314,7 +314,12 @@ def _compare_in_half(one: _Comparison, ask_again: AskAgain | None) -> ServedScor
         # Of an engine that headscope ran on the checkpoint, the weights are known.
         is_rounding = one.answers.is_run and half.name == one.answers.dtype
         if is_rounding or one.has_pattern_of(half):
-            alike = _note_alike_variants(one.reference.variants(), one.score, one.given, half)
+            off = {
+                name: np.abs(one.score(item.logits) - one.given).max()
+                for name, item in one.reference.variants().items()
+            }
+            fits = sorted(name for name, most in off.items() if most <= half.tolerance and name != AS_IT_IS)
+            alike = [f"{half.name} can't tell the head from these variants: {'; '.join(fits)}"] if fits else []
             return one.equal(half, alike) if is_rounding else one.found(True, half, notes=(*one.notes, *alike))
     within = max((*one.single(), *halves), key=lambda item: item.tolerance)
     unsteady = _find_unsteady(one, within, ask_again)
@@ -434,15 +439,6 @@ def _describe_explanation(
     if found.is_unexplained and not variants[AS_IT_IS].formula:
         reason += "; the head has no proven expression, so only other functions, orders and factors were tried"
     return None, reason
-
-
-def _note_alike_variants(
-    variants: Mapping[str, VariantScores], wanted: Callable[[Scores], Scores], given: Scores, within: AllowedRounding
-) -> Iterator[str]:
-    """Yields a note on the other variants that are equal within half precision too."""
-    fits = {name for name, item in variants.items() if np.abs(wanted(item.logits) - given).max() <= within.tolerance}
-    if fits - {AS_IT_IS}:
-        yield f"{within.name} can't tell the head from these variants: {'; '.join(sorted(fits - {AS_IT_IS}))}"
 
 
 def _undetermined_scores(reason: str, texts: int, answers: Answers) -> ServedScores:

@@ -110,11 +110,12 @@ def _fitting_explanations(name: str, logits: Scores, given: Scores, tolerance: f
     # The way is chosen on these texts alone; the others, which had no part in it, confirm it.
     chosen = np.arange(len(given)) % 2 == 0
     for function in possible_functions(given):
-        ways = _possible_ways(logits[chosen], given[chosen], function)
-        fitted = (_explanation_of_way(name, function, way, logits, given) for way in ways)
-        first = next((item for item in fitted if item.max_difference <= tolerance), None)
-        if first is not None:
-            yield first
+        for order, scale, offset in _possible_ways(logits[chosen], given[chosen], function):
+            expected = function.forward(scale * logits[:, list(order)] + offset)
+            off = float(np.abs(expected - given).max())
+            if off <= tolerance:
+                yield Explanation(name, function.name, order, scale, offset, off)
+                break
 
 
 def possible_functions(given: Scores) -> list[ScoreFunction]:
@@ -128,10 +129,9 @@ def possible_functions(given: Scores) -> list[ScoreFunction]:
     return [*(item for item in every if Activation.SOFTMAX not in item.name), _EXPONENTIAL]
 
 
-_Way = tuple[tuple[int, ...], float, float]
-
-
-def _possible_ways(logits: Scores, given: Scores, function: ScoreFunction) -> Iterator[_Way]:
+def _possible_ways(
+    logits: Scores, given: Scores, function: ScoreFunction
+) -> Iterator[tuple[tuple[int, ...], float, float]]:
     """Yields order, scale and offset, the plainest first: as it is, in another order, with a factor, with both."""
     plain = tuple(range(given.shape[1]))
     yield plain, 1.0, 0.0
@@ -149,12 +149,6 @@ def _possible_ways(logits: Scores, given: Scores, function: ScoreFunction) -> It
         line = _fit_scale_and_offset(logits[:, list(order)], targets, through_zero=is_centered)
         if line is not None:
             yield order, *line
-
-
-def _explanation_of_way(name: str, function: ScoreFunction, way: _Way, logits: Scores, given: Scores) -> Explanation:
-    order, scale, offset = way
-    expected = function.forward(scale * logits[:, list(order)] + offset)
-    return Explanation(name, function.name, order, scale, offset, float(np.abs(expected - given).max()))
 
 
 def order_by_distance(expected: Scores, given: Scores) -> tuple[int, ...] | None:

@@ -187,12 +187,7 @@ def _row_for(facts: EngineFacts, served: Served, version: str, limit: str) -> Ma
     elif row is None and not facts.covers(version):
         reason = f"{reason} (as of {facts.read_at})"
     elif row is not None and not facts.holds(row, version):
-        reason, row = f"{_said_of(row)} as of {facts.read_at}, not checked for {version}", None
+        head = "the same head" if row.get("same_head") else row.get("formula") or "another head"
+        reason = f"{head if row['runs'] else 'no scores'} as of {facts.read_at}, not checked for {version}"
+        row = None
     return {"reason": reason} if row is None else row
-
-
-def _said_of(row: Mapping[str, Any]) -> str:
-    """Says in some words what a row is on."""
-    if not row["runs"]:
-        return "no scores"
-    return "the same head" if row["same_head"] else row.get("formula") or "another head"

@@ -63,9 +63,15 @@ def try_head(
     program: HeadProgram, given: Mapping[str, torch.Tensor], task: Task, problem_type: str | None
 ) -> HeadTrial:
     """Tries a head with the numbers in `given`; tensors that aren't given are made up."""
-    bench = _Bench(
-        program, {name: _pad_token_rows(program, name, value) for name, value in given.items()}, task, problem_type
-    )
+    numbers = dict(given)
+    for name, value in given.items():
+        wanted = program.tensors.get(name)
+        if wanted is None or wanted.shape == value.shape or wanted.dim() == 0 or wanted.shape[1:] != value.shape[1:]:
+            continue
+        # The last rows of the program's tensor stand for those of a few tokens.
+        zeros = torch.zeros(wanted.shape[0] - value.shape[0], *value.shape[1:], dtype=value.dtype)
+        numbers[name] = torch.cat([zeros, value])
+    bench = _Bench(program, numbers, task, problem_type)
     try:
         found = _run_trial(bench)
         # A head that behaves so with any numbers says nothing about these: masked positions, a score that is constant.
@@ -87,14 +93,6 @@ def _any_numbers(program: HeadProgram) -> dict[str, torch.Tensor]:
     }
 
 
-def _pad_token_rows(program: HeadProgram, name: str, value: torch.Tensor) -> torch.Tensor:
-    """Pads numbers to the shape of the program's tensor, whose last rows stand for those of a few tokens."""
-    wanted = program.tensors.get(name)
-    if wanted is None or wanted.shape == value.shape or wanted.dim() == 0 or wanted.shape[1:] != value.shape[1:]:
-        return value
-    return torch.cat([torch.zeros(wanted.shape[0] - value.shape[0], *value.shape[1:], dtype=value.dtype), value])
-
-
 def _run_trial(bench: _Bench) -> HeadTrial:
     try:
         exact = bench.run(_ORDINARY, exact=True)
@@ -104,7 +102,8 @@ def _run_trial(bench: _Bench) -> HeadTrial:
         exact = bench.run(_ORDINARY)  # a kernel that the CPU lacks
     if not bool((bench.table(exact).abs() < _HUGE).all()):  # NaN is no less
         return HeadTrial(finite=False)
-    scores = _join_finite_scores([bench.table(bench.run(size)) for size in (_ORDINARY, _LARGE)])
+    scores = torch.cat([bench.table(bench.run(size)).detach() for size in (_ORDINARY, _LARGE)])
+    scores = scores[torch.isfinite(scores).all(1)]  # those of large numbers may overflow
     is_tiny = any(value.dim() > 1 and float(value.abs().max()) < _TINY for value in bench.given.values())
     least, largest = _SAME if is_tiny else _UNMOVED, scores.abs().amax(0)
     least = 0.0 if bench.problem_type == "regression" else least  # a number may be measured in any unit
@@ -115,8 +114,10 @@ def _run_trial(bench: _Bench) -> HeadTrial:
         return HeadTrial(moves=False)
     limit = (_ROUNDING * largest).clamp(min=least)
     stuck = tuple(torch.nonzero(scores.amax(0) - scores.amin(0) <= limit).flatten().tolist())
+    is_several = bench.problem_type == "multi_label_classification"
+    picks_one = scores.shape[1] > 1 and not is_several and bench.task is not Task.QUESTION_ANSWERING
     # A bias that was made up may outweigh all that the real values do.
-    picks = _picks_one(bench, scores) and bench.program.tensors.keys() <= bench.given.keys()
+    picks = picks_one and bench.program.tensors.keys() <= bench.given.keys()
     winner = _find_constant_winner(bench, scores) if picks else None
     found = HeadTrial(stuck=stuck, winner=winner)
     vectors = [item for name, item in bench.given.items() if item.shape == scores.shape[1:] and name.endswith("bias")]
@@ -125,18 +126,6 @@ def _run_trial(bench: _Bench) -> HeadTrial:
     bias = vectors[0].float()
     others = torch.cat([bias[:winner], bias[winner + 1 :]])
     return replace(found, bias=float(bias[winner]), ahead=float(bias[winner] - others.max()))
-
-
-def _join_finite_scores(tables: list[torch.Tensor]) -> torch.Tensor:
-    """Joins the scores of several runs; drops rows that overflow, as those of large numbers may."""
-    joined = torch.cat([item.detach() for item in tables])
-    return joined[torch.isfinite(joined).all(1)]
-
-
-def _picks_one(bench: _Bench, scores: torch.Tensor) -> bool:
-    """True if the answer is the class with the highest score."""
-    is_several = bench.problem_type == "multi_label_classification"
-    return scores.shape[1] > 1 and not is_several and bench.task is not Task.QUESTION_ANSWERING
 
 
 def _find_constant_winner(bench: _Bench, scores: torch.Tensor) -> int | None:

@@ -139,12 +139,12 @@ def with_other_content(encoded: Encoded, turn: int = 0) -> dict[str, Any]:
     return {name: make_noise(value) if is_content(value) else value for name, value in encoded.items()}
 
 
-def encode_text(tokenizer: Any, inputs: Sequence[TextInput], task: Task, *, truncates: bool = True) -> dict[str, Any]:
+def encode_text(tokenizer: Any, inputs: Sequence[TextInput], task: Task) -> dict[str, Any]:
     """Encodes inputs with the checkpoint's tokenizer, padded if there are several.
 
     `input_ids` is [inputs, tokens]; for multiple choice [inputs, choices, tokens].
     """
-    has_limit = truncates and tokenizer.model_max_length < NO_LIMIT
+    has_limit = tokenizer.model_max_length < NO_LIMIT
     options = {"return_tensors": "pt", "truncation": has_limit, "padding": len(inputs) > 1}
     if task is Task.MULTIPLE_CHOICE:
         first = [text for item in inputs for text in (item.parts[0], item.parts[0])]

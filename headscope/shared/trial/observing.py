@@ -226,7 +226,12 @@ def _observe_scores(
     if not facts["not_finite"]:
         named = zip(single, caller.subject.names, strict=True)
         alone = [item for item, name in named if item is not None and name != "pair"]
-        facts["all_alike"] = _are_all_alike(caller, alone if len(alone) > 1 else finite)
+        compared = alone if len(alone) > 1 else finite
+        facts["all_alike"] = False  # one input alone shows nothing
+        if len(compared) > 1:
+            rows, added = _scores_by_class(caller, compared)
+            bound = _bound_of_same(caller, rows.abs().amax(0), added.amax(0))
+            facts["all_alike"] = bool((rows.amax(0) - rows.amin(0) <= bound).all())
         facts |= _observe_middle(caller, single, encoded)
         if (facts["all_alike"] or facts.get("ignores_middle")) and _some_words_matter(caller, single, encoded):
             facts |= {"all_alike": False, "ignores_middle": False}
@@ -275,14 +280,6 @@ def _are_same(caller: _Caller, one: torch.Tensor, other: torch.Tensor, single: S
     else:
         bound = _bound_of_same(caller, rows.abs().amax(0), added.amax(0))
     return bool(((first - second).abs() <= bound).all())
-
-
-def _are_all_alike(caller: _Caller, scores: Sequence[torch.Tensor]) -> bool:
-    """True if all inputs, and all tokens of them, have the same scores; one input alone shows nothing."""
-    if len(scores) < 2:
-        return False
-    rows, added = _scores_by_class(caller, scores)
-    return bool((rows.amax(0) - rows.amin(0) <= _bound_of_same(caller, rows.abs().amax(0), added.amax(0))).all())
 
 
 def _observe_middle(

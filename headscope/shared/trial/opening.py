@@ -213,11 +213,12 @@ def subject_of_model(model: nn.Module, choice: Choice, place: Location) -> RunSu
     def longer() -> tuple[Mapping[str, Any], int] | None:
         return _longest_text(model, tokenizer, task)
 
+    make = None if rows or choice.is_composed else _maker_of_pipelines(model, task)
     return RunSubject(
         model, task, "pair" if len(texts[0].parts) > 1 else "text", texts, [item.name for item in texts],
         lambda some: encode_text(tokenizer, list(some), task), tokenizer, problem_type=problem_type,
         changed=partial(with_other_middle, tokenizer), longer=longer,
-        pipeline=None if rows or choice.is_composed else _pipeline_of_texts(model, task, tokenizer, texts), rows=rows,
+        pipeline=None if make is None else lambda: make(tokenizer=tokenizer)(texts[0].parts[0]), rows=rows,
     )  # fmt: skip
 
 
@@ -270,18 +271,10 @@ def _most_tokens(model: nn.Module) -> int:
 _SHORT_QUESTION = "What is it?"
 
 
-def _pipeline_of_texts(
-    model: nn.Module, task: Task, tokenizer: Any, texts: tuple[TextInput, ...]
-) -> Callable[[], object] | None:
-    """Makes a call of Transformers' pipeline on a text; None if it has none for the task or the model."""
-    make = _maker_of_pipelines(model, task)
-    return None if make is None else lambda: make(tokenizer=tokenizer)(texts[0].parts[0])
-
-
 def _pipeline_of_media(
     model: nn.Module, task: Task, processor: Any, tool: str, inputs: list[Any]
 ) -> Callable[[], object] | None:
-    """Makes a call of Transformers' pipeline on an image or a sound; None as for texts."""
+    """Makes a call of Transformers' pipeline on an image or a sound; None if it has none for the task or the model."""
     make = _maker_of_pipelines(model, task)
     if make is None:
         return None

@@ -91,14 +91,14 @@ def _full_docstring(function: Callable[..., Any]) -> str | None:
     def entries(found: re.Match[str]) -> str:
         declared = declared_in(function.__globals__[found["kind"]])
         names = declared if found["name"] == "options" else [found["name"]]
-        return "\n".join(_docstring_entry(name, declared[name]) for name in names)
+        told = []
+        for name in names:
+            option = declared[name].option
+            text = " ".join(filter(None, (f"{name}: {option.meaning}", option.in_python)))
+            told.append(fill(text, 110, initial_indent=" " * 8, subsequent_indent=" " * 12, break_long_words=False))
+        return "\n".join(told)
 
     return None if function.__doc__ is None else _REFERENCE.sub(entries, function.__doc__)
-
-
-def _docstring_entry(name: str, declared: Declared) -> str:
-    text = " ".join(filter(None, (f"{name}: {declared.option.meaning}", declared.option.in_python)))
-    return fill(text, 110, initial_indent=" " * 8, subsequent_indent=" " * 12, break_long_words=False)
 
 
 def check_names(given: Iterable[str], known: Sequence[str]) -> None:

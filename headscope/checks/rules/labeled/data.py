@@ -103,7 +103,8 @@ def data_classes_absent(this: Rule, subject: Subject) -> Findings:
                 severity, f"The data has {len(data.classes)} classes, and the model {model.num_labels}.", remedy
             )
         return
-    absent = [name for number, name in enumerate(_class_names(model)) if number not in found]
+    names = model.labels or tuple(map(str, range(model.num_labels)))
+    absent = [name for number, name in enumerate(names) if number not in found]
     if absent and found:
         yield this.find(
             severity,
@@ -111,10 +112,6 @@ def data_classes_absent(this: Rule, subject: Subject) -> Findings:
             f"{counted(len(absent), 'class', 'classes')} of {model.num_labels}.",
             remedy,
         )
-
-
-def _class_names(model: ModelFacts) -> Sequence[str]:
-    return model.labels or tuple(str(number) for number in range(model.num_labels))
 
 
 @rule("HS003", "data-ids-out-of-range", "Labels are outside the range of the classes", needs=_DATA)

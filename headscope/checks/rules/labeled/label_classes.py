@@ -114,15 +114,13 @@ _LEVELS: tuple[tuple[Fit, Form], ...] = ((Fit.NAME, str), (Fit.SPELLING, plain_l
 
 def fit_names(given: Sequence[str], labels: Sequence[str]) -> tuple[tuple[int | None, Fit], ...]:
     """Finds for each name the class that it means, and how it fits; a name that fits several classes fits none."""
-    tables = [(fit, form, _numbers_by_form(labels, form)) for fit, form in _LEVELS]
+    tables = []
+    for fit, form in _LEVELS:
+        numbers: dict[str, list[int]] = defaultdict(list)
+        for number, label in enumerate(labels):
+            numbers[form(label)].append(number)
+        tables.append((fit, form, numbers))
     return tuple(_class_of_name(name, tables) for name in given)
-
-
-def _numbers_by_form(labels: Sequence[str], form: Form) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = defaultdict(list)
-    for number, label in enumerate(labels):
-        found[form(label)].append(number)
-    return found
 
 
 def _class_of_name(name: str, tables: Sequence[tuple[Fit, Form, dict[str, list[int]]]]) -> tuple[int | None, Fit]:

@@ -181,12 +181,13 @@ def label_maps(this: Rule, subject: Subject) -> Findings:
             "Name the scores by model.model_head.classes_, and set model.labels to that order before you save it.",
         )
     if subject.config.ids_as_text:
+        ids = {name: _number_of(str(value)) for name, value in subject.config.label2id}
         yield this.find(
             Severity.WARNING,
             f"In {_config_name(subject)} label2id gives {few_of(subject.config.ids_as_text)} a text as id, where "
             "training code needs a number.",
             "Write the ids in label2id as numbers.",
-            code=_numbers_code(subject),
+            code="" if None in ids.values() else config_code(subject, label2id=ids),
         )
     faults = faults_of_label_maps(subject.config)
     if faults and subject.report.model.task not in WITHOUT_CLASSES:
@@ -196,12 +197,6 @@ def label_maps(this: Rule, subject: Subject) -> Findings:
             f"In {_config_name(subject)} {'; '.join(faults)}.",
             f"{LABEL_MAPS_REMEDY}{', or ' if naming else ''}{naming}.",
         )
-
-
-def _numbers_code(subject: Subject) -> str:
-    """Gives code that writes the ids in label2id as numbers; "" where one is none."""
-    ids = {name: _number_of(str(value)) for name, value in subject.config.label2id}
-    return "" if None in ids.values() else config_code(subject, label2id=ids)
 
 
 LABEL_MAPS_REMEDY = "Write label2id as the inverse of id2label, and id2label as {0: ..., 1: ...} without gaps"

@@ -74,7 +74,10 @@ class HeadPath:
     result: str = "logits"
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        shown = _main_stages(self.head)
+        # The stages that compute and the pooling; of very many, the first and the last.
+        marked = pooling_stage(self.head)
+        shown = [item for item in self.head.stages if item.operation not in IDLE_OPERATIONS or item.index == marked]
+        shown = shown if len(shown) <= _MOST else [*shown[:_ENDS], *shown[-_ENDS:]]
         room = options.max_width - GUIDE
         laid = ((self._lines_in(layout, shown, room), layout) for layout in _LAYOUTS)
         lines, layout = first_fitting(((each, each[0]) for each in laid), room)
@@ -121,13 +124,6 @@ class HeadPath:
             return text.append(f"  (not shown: {counted(hidden.total(), 'operation')})", QUIET)
         named = ", ".join(f"{name} x{count}" if count > 1 else name for name, count in hidden.items())
         return text.append(f"  (not shown: {safe(named)})" if named else "", QUIET)
-
-
-def _main_stages(head: Head) -> list[Stage]:
-    """Selects the stages that compute and the pooling; of very many, the first and the last."""
-    marked = pooling_stage(head)
-    shown = [stage for stage in head.stages if stage.operation not in IDLE_OPERATIONS or stage.index == marked]
-    return shown if len(shown) <= _MOST else [*shown[:_ENDS], *shown[-_ENDS:]]
 
 
 def _weights_by_origin(head: Head, stage: Stage, by_adapter: Mapping[Carried, str]) -> Text:

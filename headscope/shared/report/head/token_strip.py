@@ -28,19 +28,16 @@ class TokenStrip:
         # Without texts the marks alone would say nothing: every patch of an image looks the same.
         if not all(cell.text for row in self.rows for cell in row.cells):
             return
+        legend = [f"{_SIGNS[mark]} {meaning}" for mark, meaning in meanings_of(self.rows).items()]
+        legend += [VIRTUAL] if has_virtual(self.rows) else []
+        legend += [f"{len(self.rows) - _MOST} more parts"] if len(self.rows) > _MOST else []
         for number, row in enumerate(self.rows[:_MOST]):
             line = Text(f"{safe(row.caption)}: " if row.caption else "", overflow="fold")
             cells = (Text(f"{_SIGNS.get(cell.mark, '')}{safe(cell.text)}", _STYLES[cell.mark]) for cell in row.cells)
             line.append_text(Text(_GAP).join(cells))
             if number == min(len(self.rows), _MOST) - 1:
-                line.append(f"{_GAP} ({_legend_words(self.rows)})", QUIET)
+                line.append(f"{_GAP} ({'; '.join(legend)})", QUIET)
             yield Paragraph(_encodable_line(line, options), Text("" if number else "tokens", STRONG), self.margin)
-
-
-def _legend_words(rows: tuple[CellRow, ...]) -> str:
-    signs = [f"{_SIGNS[mark]} {meaning}" for mark, meaning in meanings_of(rows).items()]
-    signs += [VIRTUAL] if has_virtual(rows) else []
-    return "; ".join([*signs, *([f"{len(rows) - _MOST} more parts"] if len(rows) > _MOST else [])])
 
 
 def _encodable_line(line: Text, options: ConsoleOptions) -> Text:

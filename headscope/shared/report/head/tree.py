@@ -86,17 +86,14 @@ class HeadTree:
         each = (lines_of(self.head, layout, self.version) for layout in layouts)
         chosen = first_fitting(((lines, lines.lines) for lines in each), room)
         sources = {tie.parameter: tie.source for tie in self.ties}
-        blocks = {
-            stage.index: StageBlock(line, tuple(self._stage_leaves(stage, chosen.layout, sources)))
-            for stage, line in zip(self.head.stages, chosen.lines, strict=True)
-        }
+        blocks = {}
+        for stage, line in zip(self.head.stages, chosen.lines, strict=True):
+            pooling = label(f"pooling: {POOLING[self.head.pooling.kind]}", POOLING_STYLE)
+            leaves = [pooling] if stage.index == self.marked else []
+            if not chosen.layout.parameters:
+                leaves += align(_parameter_rows(self.head, stage, sources), right=frozenset({3}))
+            blocks[stage.index] = StageBlock(line, tuple(leaves))
         return chosen.file, blocks
-
-    def _stage_leaves(self, stage: Stage, layout: Layout, sources: dict[str, str]) -> Iterator[Text]:
-        if stage.index == self.marked:
-            yield label(f"pooling: {POOLING[self.head.pooling.kind]}", POOLING_STYLE)
-        if not layout.parameters:
-            yield from align(_parameter_rows(self.head, stage, sources), right=frozenset({3}))
 
 
 @dataclass(frozen=True)

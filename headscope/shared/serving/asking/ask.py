@@ -80,25 +80,21 @@ class Batches:
             batch = texts[at : at + self.size]
             url = self.way.path(self.protocol, self.raw)
             reply = exchange.post(url, self.way.body(self.protocol, batch, self.raw))
-            if len(batch) > 1 and self._is_refused(reply):
+            is_refused = reply.status == _TOO_LARGE or (
+                reply.status in _REFUSALS and (self.ways.lists_may_fail or _BATCH.search(reply.says) is not None)
+            )
+            if len(batch) > 1 and is_refused:
                 self.size, self.was_refused = len(batch) // 2, True
                 continue
             if reply.status == _BAD_REQUEST and self.ways.instead and self.way is self.ways.texts:
-                self._switch_protocol(self.ways.instead, reply)
+                self.told = f"{reply.where} answered {reply.status}: {reply.says}"
+                self.protocol = replace(self.protocol, name=self.ways.instead)
+                self.ways = ways_of(self.ways.instead)
+                self.way = self.ways.texts or self.way
                 continue
             _check_refusal(reply, batch)
             yield from (replace(item, is_alone=len(batch) == 1) for item in self.way.read(reply.json(), len(batch)))
             at += len(batch)
-
-    def _switch_protocol(self, name: str, reply: ServerReply) -> None:
-        self.told = f"{reply.where} answered {reply.status}: {reply.says}"
-        self.protocol, self.ways = replace(self.protocol, name=name), ways_of(name)
-        self.way = self.ways.texts or self.way
-
-    def _is_refused(self, reply: ServerReply) -> bool:
-        if reply.status == _TOO_LARGE:
-            return True
-        return reply.status in _REFUSALS and (self.ways.lists_may_fail or bool(_BATCH.search(reply.says)))
 
 
 def _check_refusal(reply: ServerReply, batch: Sequence[TextOrPair]) -> None:
@@ -129,18 +125,20 @@ def _align_answers(items: Sequence[Answer], known: tuple[str, ...]) -> tuple[Ans
             "the labels of the scores are not those that the server says its model has", "check what the URL leads to"
         )
     order = known if known and classes else tuple(sorted(classes, key=_label_sort_key))
-    return tuple(item if item.is_partial or not item.labels else _in_class_order(item, order) for item in items)
+    aligned = []
+    for item in items:
+        if item.is_partial or not item.labels:
+            aligned.append(item)
+            continue
+        scores = dict(zip(item.labels, item.scores, strict=True))
+        aligned.append(replace(item, scores=tuple(scores[label] for label in order), labels=order))
+    return tuple(aligned)
 
 
 def _label_sort_key(label: str) -> tuple[int, int, str]:
     # By number: LABEL_10 comes after LABEL_9, and named classes after both.
     numbered = _NUMBERED.fullmatch(label)
     return (0, int(numbered[1]), "") if numbered else (1, 0, label)
-
-
-def _in_class_order(item: Answer, order: tuple[str, ...]) -> Answer:
-    scores = dict(zip(item.labels, item.scores, strict=True))
-    return replace(item, scores=tuple(scores[label] for label in order), labels=order)
 
 
 def _are_probabilities(items: Sequence[Answer]) -> bool:

@@ -143,7 +143,8 @@ class _Answers:
         """Gives the answer to a GET, made once. Raises NetworkError where not even the first gets an answer."""
         if path not in self.replies:
             # A server that failed once is not retried for the other probes: they would take the time of all retries.
-            is_first, retries = not self.replies, None if all(map(_is_working, self.replies.values())) else 0
+            works = all(isinstance(one, ServerReply) and one.status < 500 for one in self.replies.values())
+            is_first, retries = not self.replies, None if works else 0
             try:
                 self.replies[path] = self.exchange.get(self.server.base + path, retries, _PROBE_SECONDS)
             except HeadscopeError as err:
@@ -190,25 +191,19 @@ class _Answers:
 
     def error(self) -> HeadscopeError:
         """Makes the error for a server that fits no protocol."""
-        tried = "; ".join(f"{path or '/'}: {_describe_outcome(found)}" for path, found in self.replies.items())
+        tried = []
+        for path, found in self.replies.items():
+            told = found.message if isinstance(found, HeadscopeError) else f"{found.status}"
+            told += f", {found.says}" if isinstance(found, ServerReply) and not found.is_json else ""
+            tried.append(f"{path or '/'}: {told}")
         refused = any(isinstance(one, ServerReply) and one.status in _REFUSALS for one in self.replies.values())
         names = ", ".join(protocol_names())
         hint = f"{TOKEN_HINT}, or " if refused else ""
         where = one_line(self.server.exact.partition("?")[0], self.server.token)
         return Unsupported(
-            f"no protocol fits the server at {where} ({tried})",
+            f"no protocol fits the server at {where} ({'; '.join(tried)})",
             f"{hint}name the protocol with --protocol NAME ({names}); check the path of the URL",
         )
-
-
-def _is_working(found: ServerReply | HeadscopeError) -> bool:
-    return isinstance(found, ServerReply) and found.status < 500
-
-
-def _describe_outcome(found: ServerReply | HeadscopeError) -> str:
-    if isinstance(found, HeadscopeError):
-        return found.message
-    return f"{found.status}" if found.is_json else f"{found.status}, {found.says}"
 
 
 def _version_in(facts: ServerFacts) -> str:

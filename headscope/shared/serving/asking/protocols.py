@@ -152,10 +152,6 @@ def _query_and_documents(
     return {**_model_field(protocol), "query": texts[0][0], "documents": [second for _, second in texts], **more}
 
 
-def _infinity_texts(protocol: ServerProtocol, texts: Sequence[TextOrPair], raw: bool) -> dict[str, Any]:
-    return {**_model_field(protocol), "input": [text for (text,) in texts]}
-
-
 def _infinity_pairs(protocol: ServerProtocol, pairs: Sequence[TextOrPair], raw: bool) -> dict[str, Any]:
     return _query_and_documents(protocol, pairs, raw, raw_scores=raw)
 
@@ -229,7 +225,7 @@ _WAYS = {
     ),
     "infinity": Ways(
         "Infinity",
-        Way(_path_at("/classify"), _infinity_texts, _read_infinity, False),
+        Way(_path_at("/classify"), _vllm_texts, _read_infinity, False),
         Way(_path_at("/rerank"), _infinity_pairs, _RELEVANCE, True, True),
         note=_CUT,
     ),

@@ -33,7 +33,7 @@ from headscope.shared.serving.card.facts import (
     CardRun,
 )
 from headscope.shared.serving.card.reading import measure_tolerances, reference_of
-from headscope.shared.serving.comparing import ReferenceScores, VariantScores
+from headscope.shared.serving.comparing import VariantScores
 from headscope.shared.serving.explaining import FORWARD_BY_NAME, SINGLE_PRECISION, Scores
 from headscope.shared.serving.reference_scores import InputLayout, TextScorer
 from headscope.shared.serving.sample_texts import CARD_PAIRS, CARD_TEXTS, SAMPLE_TEXTS
@@ -62,7 +62,11 @@ def make_card(checkpoint: Checkpoint, activation: str, texts: Sequence[TextOrPai
     own = scorer.reference(texts, report.model.labels, activation)
     scorer, layout, reason = _lay_out(scorer, texts, own.logits)
     gaps += [Gap("padded inputs", reason)] if reason else []
-    runs = dict(_run_again(scorer, texts, own))
+    others = {name: own.rounded(name) for name in _PRECISIONS}
+    others["eager"] = scorer.scores_with_attention(texts, "eager")
+    others["padded"] = scorer.scores_in_batches(texts) if scorer.layout is not None and scorer.layout.padded else None
+    # The model's other runs, as far as it can be run so.
+    runs = {name: logits for name, logits in others.items() if logits is not None}
     own = replace(own, rounded=runs.get, in_single=IN_SINGLE)
     gaps += [Gap(f"rounding in {name}", "the model can't be run in it") for name in _PRECISIONS if name not in runs]
     formula = report.head.expression if report.head is not None else ""
@@ -106,7 +110,14 @@ def fit_card(card: Card) -> tuple[Card, str]:
     smaller = card
     for shrink in (lambda whole: whole, _without_alternatives, _without_runs):
         smaller = shrink(smaller)
-        text = _card_text(smaller)
+        # ASCII, with a line for each row, input or alternative.
+        fields = []
+        for name, value in to_dict(smaller).items():
+            is_long = isinstance(value, list) and any(isinstance(item, list | dict) for item in value)
+            items = value if is_long else [value]
+            lines = ",\n".join(json.dumps(item, separators=(",", ":"), allow_nan=False) for item in items)
+            fields.append(f"{json.dumps(name)}: [\n{lines}\n]" if is_long else f"{json.dumps(name)}: {lines}")
+        text = "{\n" + ",\n".join(fields) + "\n}\n"
         try:
             parse_object(text.encode("ascii"), "the card", LARGEST_CARD)
         except Malformed as err:
@@ -127,18 +138,6 @@ def _without_runs(card: Card) -> Card:
     gap = Gap("runs", "there is no room for them either, so the tolerance in float32 is that of any model")
     bare = replace(card, runs=(), not_determined=(*card.not_determined, gap))
     return replace(bare, tolerances=measure_tolerances(reference_of(bare, range(len(bare.inputs)))))
-
-
-def _card_text(card: Card) -> str:
-    """Writes a card as JSON in ASCII, with a line for each row, input or alternative."""
-    fields = (f"{json.dumps(name)}: {_lines_of(value)}" for name, value in to_dict(card).items())
-    return "{\n" + ",\n".join(fields) + "\n}\n"
-
-
-def _lines_of(value: Any) -> str:
-    is_long = isinstance(value, list) and any(isinstance(item, list | dict) for item in value)
-    lines = (json.dumps(item, separators=(",", ":"), allow_nan=False) for item in (value if is_long else [value]))
-    return "[\n" + ",\n".join(lines) + "\n]" if is_long else next(lines)
 
 
 def _choose_texts(scorer: TextScorer) -> tuple[list[TextOrPair], list[Gap]]:
@@ -177,14 +176,6 @@ def _lay_out(scorer: TextScorer, texts: Sequence[TextOrPair], own: Scores) -> tu
         reason = f"padding changes the scores by up to {off[:padded].max():.2g}"
     layout = InputLayout(0, _IN_BATCH, "right")
     return replace(scorer, layout=layout, batch_size=1), layout, reason
-
-
-def _run_again(scorer: TextScorer, texts: Sequence[TextOrPair], own: ReferenceScores) -> Iterator[tuple[str, Scores]]:
-    """Yields the logits of the model's other runs, as far as it can be run so."""
-    runs = {name: own.rounded(name) for name in _PRECISIONS}
-    runs["eager"] = scorer.scores_with_attention(texts, "eager")
-    runs["padded"] = scorer.scores_in_batches(texts) if scorer.layout is not None and scorer.layout.padded else None
-    yield from ((name, logits) for name, logits in runs.items() if logits is not None)
 
 
 def _encode_inputs(scorer: TextScorer, layout: InputLayout, texts: Sequence[TextOrPair]) -> Iterator[CardInput]:

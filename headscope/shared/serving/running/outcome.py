@@ -14,7 +14,7 @@ from headscope.shared.serving.comparing import ReferenceScores, compare_scores
 from headscope.shared.serving.engine_facts import EngineEvidence, EngineHead
 from headscope.shared.serving.explaining import SCORE_FUNCTIONS, Scores
 from headscope.shared.serving.running.process import BatchScores, EngineAnswer, Resolution
-from headscope.shared.serving.served_facts import ServedExplanation, ServedScores
+from headscope.shared.serving.served_facts import ServedScores
 
 DEFAULT, PLAIN, BATCH, LEFT, PADS, PAIRS, LONG = "default", "plain", "batch", "left", "pads", "pairs", "long"
 """The batches of a run: texts one by one with the engine's own function; then logits of texts one by one, in one batch
@@ -68,8 +68,18 @@ def head_in_run(cited: EngineHead, answer: EngineAnswer, names: Sequence[str], e
     }
     pairs = others.get(PAIRS)
     ignores_segments = pairs is not None and pairs.explanation is not None and pairs.explanation.is_without_segments
-    same_head = served.same or _is_own_head(served.explanation)
+    # The head is the same too if only the function on the scores differs.
+    why = served.explanation
+    is_own = (
+        why is not None
+        and why.variant == AS_IT_IS
+        and why.order == tuple(range(len(why.order)))
+        and (why.scale, why.offset) == (1, 0)
+    )
+    same_head = served.same or is_own
     in_batch = _differs_in_batch(BATCH, given, others, expected)
+    rounded = f"The scores are equal within the rounding of {served.precision}."
+    rounding = (rounded, *served.notes) if served.same and served.precision != "float32" else ()
     return replace(
         bare,
         runs=True,
@@ -81,7 +91,7 @@ def head_in_run(cited: EngineHead, answer: EngineAnswer, names: Sequence[str], e
         reads_padding=_has_other_scores(others.get(PADS)),
         drops=("segment IDs",) if ignores_segments else (),
         reason=_explain_difference(served, same_head, in_batch),
-        notes=(*_note_rounding(served), *_note_batches(given, others, expected), *answer.notes),
+        notes=(*rounding, *_note_batches(given, others, expected), *answer.notes),
     )
 
 
@@ -124,22 +134,8 @@ def _compare_batch(reference: ReferenceScores, given: BatchScores, dtype: str) -
     return compare_scores(reference, Answers("", "", "", given.raw, items, dtype=dtype, is_run=True))
 
 
-def _note_rounding(served: ServedScores) -> tuple[str, ...]:
-    """Gives notes on a head that is the same only within the rounding of half precision."""
-    if not served.same or served.precision == "float32":
-        return ()
-    return (f"The scores are equal within the rounding of {served.precision}.", *served.notes)
-
-
 def _is_comparable(name: str, item: BatchScores, expected: ExpectedScores) -> bool:
     return name not in {DEFAULT, PLAIN} and not item.error and item.raw and name in expected.references
-
-
-def _is_own_head(item: ServedExplanation | None) -> bool:
-    """True if only the function on the scores differs."""
-    if item is None or item.variant != AS_IT_IS:
-        return False
-    return item.order == tuple(range(len(item.order))) and item.scale == 1 and item.offset == 0
 
 
 def _function_between(plain: BatchScores, default: BatchScores) -> str | None:

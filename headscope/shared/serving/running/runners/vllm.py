@@ -44,11 +44,6 @@ def _make_prompt(llm: Any, item: dict[str, Any]) -> tuple[dict[str, Any], list[i
     return {"prompt_token_ids": ids}, types if types and any(types) else []
 
 
-def _list_scores(scores: Any, task: str) -> Any:
-    """Lists the scores without the additional axis of length 1 that some of vLLM's classes leave."""
-    return (scores.flatten() if task == "classify" else scores.reshape(-1, scores.shape[-1])).tolist()
-
-
 def _batch_answer(llm: Any, batch: dict[str, Any]) -> dict[str, Any]:
     """Computes the scores of a batch: for each text a list, or a list of lists if each token has scores."""
     prompts, params, scores = [], [], []
@@ -64,7 +59,10 @@ def _batch_answer(llm: Any, batch: dict[str, Any]) -> dict[str, Any]:
             outputs = llm.encode(
                 prompts[part], pooling_params=params[part], pooling_task=llm.pooling_task, use_tqdm=False
             )
-            scores += [_list_scores(output.outputs.data, llm.pooling_task) for output in outputs]
+            for data in (output.outputs.data for output in outputs):
+                # Some of vLLM's classes leave an additional axis of length 1.
+                found = data.flatten() if llm.pooling_task == "classify" else data.reshape(-1, data.shape[-1])
+                scores.append(found.tolist())
     except Exception as error:  # whatever the engine raises: a text that is too long
         return {"scores": [], "raw": batch["raw"], "error": _error_line(error)}
     return {"scores": scores, "raw": batch["raw"], "error": ""}
