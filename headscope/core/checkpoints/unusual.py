@@ -83,8 +83,9 @@ class PlaceSurroundings:
         found = self.state()
         if found is not None:
             return as_error(reference, found.state)
-        modules = _modules_without_model(self)
-        if modules:
+        pipeline = None if file else read_sentence_pipeline(self.storage)
+        modules = pipeline.modules if pipeline is not None else ()
+        if modules[:1] in (("StaticEmbedding",), ("BoW",), ("WordEmbeddings",)):  # it starts with word vectors
             return Unsupported(
                 f"{reference} is a sentence-transformers checkpoint without a model of Transformers "
                 f"({' -> '.join(modules)}): its vectors come from a table of tokens, and it needs no config.json",
@@ -144,13 +145,6 @@ def refuse_written_classifier(storage: FileStorage, reference: str) -> None:
             f"{reference} is a classifier that a module of `headscope code` saved",
             "load it with Classifier.load(FOLDER) of that module; its checkpoint can be inspected",
         )
-
-
-def _modules_without_model(around: PlaceSurroundings) -> tuple[str, ...]:
-    """Names the modules of a sentence-transformers checkpoint that starts with word vectors; () for others."""
-    found = None if around.file else read_sentence_pipeline(around.storage)
-    modules = found.modules if found is not None else ()
-    return modules if modules[:1] in (("StaticEmbedding",), ("BoW",), ("WordEmbeddings",)) else ()
 
 
 def _tensors_in(around: PlaceSurroundings) -> tuple[TensorHeader, ...]:

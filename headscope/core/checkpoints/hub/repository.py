@@ -123,14 +123,12 @@ class Repository:
             self._pin_commit(listed.commit)
             self._memory.keep((self._access.repo, self.commit), listed.names)
             found = self._names_in_subfolder(listed.names)
-            self._refuse_contradiction(found)
+            # What the resolver has said is not there.
+            wrong = next((name for name in found if name in self._absent), None)
+            if wrong is not None:
+                what = f"the Hub lists {wrong} in {self._access.repo} and does not send it"
+                raise NetworkError(what, "try again later")
         return found
-
-    def _refuse_contradiction(self, names: tuple[str, ...]) -> None:
-        """Raises NetworkError if a file is listed that the resolver has said is not there."""
-        found = next((name for name in names if name in self._absent), None)
-        if found is not None:
-            raise NetworkError(f"the Hub lists {found} in {self._access.repo} and does not send it", "try again later")
 
     def names_at_hand(self) -> tuple[str, ...] | None:
         """See `Storage`."""
@@ -200,7 +198,11 @@ class Repository:
             return known
         cached = self._cached_path(name)
         if cached is not None:
-            return _read_cached_text(cached, name)
+            source = LocalBytes(cached, name)
+            if source.size > largest_text(name):
+                what = f"{name} has {source.size} bytes, too large for such a file"
+                raise Malformed(what, "check what the file is")
+            return source.read_at(0, source.size)
         connection = self._access.connection
         found = self._unless_missing(lambda: read_whole(connection, self._file_url(name), name, largest_text(name)))
         if found is None:
@@ -290,13 +292,6 @@ class Repository:
 
     def _missing_file_error(self, name: str) -> NotFound:
         return NotFound(f"{self._access.repo} holds no {name}", "the repository may be incomplete")
-
-
-def _read_cached_text(path: Path, name: str) -> bytes:
-    source = LocalBytes(path, name)
-    if source.size > largest_text(name):
-        raise Malformed(f"{name} has {source.size} bytes, too large for such a file", "check what the file is")
-    return source.read_at(0, source.size)
 
 
 def is_id(name: Any) -> bool:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,7 +83,12 @@ def find_training_file(place: StatePlace) -> Found | None:
     top = place.top()
     shards = {name for names in shard_sets(top) for name in names}
     names = [name for name in top if is_weight_file(name) and name not in shards][:_MOST_FILES]
-    files = {name: file for name in names if (file := _training_file(place, name)) is not None}
+    files: dict[str, TrainingFile] = {}
+    for name in names:
+        with suppress(HeadscopeError):
+            file = None if name.endswith(_SAFE) else read_training_file(place.open(name))
+            if file is not None:
+                files[name] = file
     options: _Options = {name: file.options() for name, file in files.items()}
     options |= _under_other_names(place, [name for name in names if name not in files])
     named = [
@@ -99,13 +105,6 @@ def _name_of(file: str, inside: str, *, is_one: bool, is_alone: bool) -> str:
     if not inside or (is_one and not is_alone):
         return file
     return inside if is_alone and not is_one else f"{file}:{inside}"
-
-
-def _training_file(place: StatePlace, name: str) -> TrainingFile | None:
-    try:
-        return None if name.endswith(_SAFE) else read_training_file(place.open(name))
-    except HeadscopeError:
-        return None
 
 
 def _best_of(files: Mapping[str, TrainingFile]) -> str:
