@@ -356,9 +356,9 @@ def _read_dense(module: SentenceModule, settings: Mapping[str, Any]) -> _ReadMod
 _TANH, _VECTOR, _TOKENS = "torch.nn.modules.activation.Tanh", "sentence_embedding", "token_embeddings"
 
 
-def _with_names(module: SentenceModule, settings: Mapping[str, Any], default: str = _VECTOR) -> SentenceModule:
+def _with_names(module: SentenceModule, settings: Mapping[str, Any]) -> SentenceModule:
     """Adds the names under which the module reads its input and writes its output."""
-    reads = _read_word(settings, "module_input_name", default)
+    reads = _read_word(settings, "module_input_name", _VECTOR)
     is_same = settings.get("module_output_name") is None
     return replace(module, reads=reads, writes=reads if is_same else _read_word(settings, "module_output_name", ""))
 

@@ -38,9 +38,9 @@ def parse_object(text: bytes, name: str, limit: int = LARGEST_JSON) -> dict[str,
     return value
 
 
-def parse_list(text: bytes, name: str, limit: int = LARGEST_JSON) -> list[Any]:
+def parse_list(text: bytes, name: str) -> list[Any]:
     """Parses a JSON list; see `parse_object`. Raises Malformed for anything else."""
-    value = parse_json(text, name, limit)
+    value = parse_json(text, name)
     if not isinstance(value, list):
         raise Malformed(f"{name} must hold a list, not {_json_kind(value)}", f"correct {name}")
     return value

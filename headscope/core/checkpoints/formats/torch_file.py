@@ -145,16 +145,12 @@ def _read_zip(archive: Archive, name: str, names: set[str] | None = None) -> Any
     pickles = sum(record.count("/") == 1 and record.endswith("/data.pkl") for record in archive.records)
     if pickles > 1:
         raise bad_file(name, f"it holds {pickles} data.pkl where one was expected")
-    value = _whole_pickle(archive.read("data.pkl", _LARGEST_PICKLE), name, names)
-    _check_storages(value, archive, name)
-    return value
-
-
-def _whole_pickle(content: bytes, name: str, names: set[str] | None = None) -> Any:
+    content = archive.read("data.pkl", _LARGEST_PICKLE)
     file = io.BytesIO(content)
     value = read_pickle(file, name, names)
     if file.tell() != len(content):
         raise bad_file(name, f"{len(content) - file.tell()} bytes follow the end of its pickle")
+    _check_storages(value, archive, name)
     return value
 
 
