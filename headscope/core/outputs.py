@@ -6,6 +6,7 @@ import re
 import secrets
 import stat
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -82,8 +83,10 @@ def _why_protected(target: Path, read: Iterable[Path]) -> str:
     is_named = any(fnmatchcase(target.name.lower(), pattern) for pattern in _CHECKPOINT_PATTERNS)
     if is_in_hub_cache(target.parent):
         return "is in the Hub's cache, which only its client writes to"
-    if not is_new and any(_is_same_file(item, target) for item in read):
-        return "is read by this command"
+    for item in () if is_new else read:
+        with suppress(OSError, ValueError):  # a text that isn't a path
+            if item.samefile(target):
+                return "is read by this command"
     content = b"" if is_new else _beginning_and_end(target)
     if _REPORT_MARKS.search(content) and target.name.lower() not in _RECORD_NAMES:
         return ""
@@ -91,14 +94,6 @@ def _why_protected(target: Path, read: Iterable[Path]) -> str:
         return "has the name of a file that checkpoints are made of"
     is_in_data = any(item.is_dir() and target.is_relative_to(os.path.realpath(item)) for item in read)
     return _why_content_protected(target, content, is_in_data=is_in_data) if content else ""
-
-
-def _is_same_file(path: Path, other: Path) -> bool:
-    """True if a path leads to an existing file; False for a text that isn't a path."""
-    try:
-        return path.samefile(other)
-    except (OSError, ValueError):
-        return False
 
 
 def _why_content_protected(target: Path, content: bytes, *, is_in_data: bool) -> str:

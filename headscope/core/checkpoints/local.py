@@ -39,10 +39,7 @@ class Folder:
 
     def read_text(self, name: str) -> bytes:
         """See `Storage`. Raises Malformed for a file that is too large to be one."""
-        source = self.open(name)
-        if source.size > largest_text(name):
-            raise Malformed(f"{name} has {source.size} bytes, too large for such a file", "check what the file is")
-        return source.read_at(0, source.size)
+        return read_small_file(self.path(name), name)
 
     def open(self, name: str, first: int = 0) -> LocalBytes:
         """See `Storage`; on a disk nothing is read ahead."""
@@ -51,6 +48,14 @@ class Folder:
     def path(self, name: str) -> Path:
         """Gives the path that a file of that name has or would have."""
         return self._path / name
+
+
+def read_small_file(path: Path, name: str) -> bytes:
+    """Reads a file whole. Raises Malformed for one that is too large for its name."""
+    source = LocalBytes(path, name)
+    if source.size > largest_text(name):
+        raise Malformed(f"{name} has {source.size} bytes, too large for such a file", "check what the file is")
+    return source.read_at(0, source.size)
 
 
 def read_folder(path: Path, reference: str, variant: str | None = None) -> CheckpointManifest:

@@ -36,10 +36,13 @@ def parse_reference(text: str) -> Reference:
         raise UsageError("MODEL is empty or not a usable name", "give a Hub ID, a folder or a file")
     # The order decides: a folder named like a Hub ID is the folder, and only what can't be a path is looked up on the
     # Hub.
-    for parse in (_parse_url, _parse_hf_uri, _find_existing_path, _refuse_missing_path, _parse_hub_id):
+    for parse in (_parse_url, _find_existing_path, _refuse_missing_path):
         found = parse(text)
         if found is not None:
             return found
+    match = _HUB_ID.fullmatch(text)
+    if match:
+        return HubReference(match["id"], match["revision"])
     raise NotFound(
         f"{text} is neither a local path nor a Hub ID",
         "a Hub ID is `name` or `owner/name`, with `@revision` if needed",
@@ -47,6 +50,8 @@ def parse_reference(text: str) -> Reference:
 
 
 def _parse_url(text: str) -> HubReference | None:
+    if text.startswith("hf://"):
+        return _from_path(text.removeprefix("hf://"), text)
     if not text.lower().startswith(("http://", "https://")):
         return None
     try:
@@ -57,11 +62,12 @@ def _parse_url(text: str) -> HubReference | None:
     endpoint = urlsplit(os.environ.get("HF_ENDPOINT", ""))
     if parts.hostname not in _PUBLIC_HOSTS | ({endpoint.hostname} if endpoint.hostname else set()):
         raise UsageError(f"{text} is not a page of the Hub", "give a Hub URL, a Hub ID, a folder or a file")
-    return _from_path_parts([unquote(part) for part in parts.path.split("/") if part], text)
+    return _from_path(parts.path, text)
 
 
-def _from_path_parts(parts: list[str], text: str) -> HubReference:
+def _from_path(path: str, text: str) -> HubReference:
     """Parses the path of a page of the Hub, such as `owner/name/tree/main`."""
+    parts = [unquote(part) for part in path.split("/") if part]
     if parts and parts[0] in {"datasets", "spaces"}:
         raise Unsupported(f"{text} is one of the Hub's {parts[0]}, not a model", "give the page of a model")
     parts = parts[1:] if parts and parts[0] == "models" else parts
@@ -71,12 +77,6 @@ def _from_path_parts(parts: list[str], text: str) -> HubReference:
         raise UsageError(f"{text} names no model", "a model's page is `owner/name`")
     revision = parts[cut + 1] if cut + 1 < len(parts) else match["revision"]
     return HubReference(match["id"], revision)
-
-
-def _parse_hf_uri(text: str) -> HubReference | None:
-    if not text.startswith("hf://"):
-        return None
-    return _from_path_parts([unquote(part) for part in text.removeprefix("hf://").split("/") if part], text)
 
 
 def _find_existing_path(text: str) -> Path | None:
@@ -104,8 +104,3 @@ def near_path(text: str) -> str:
     except OSError:
         return ""
     return f"{place}{slash}{near[0]}" if near else ""
-
-
-def _parse_hub_id(text: str) -> HubReference | None:
-    match = _HUB_ID.fullmatch(text)
-    return HubReference(match["id"], match["revision"]) if match else None

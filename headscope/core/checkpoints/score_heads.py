@@ -29,9 +29,13 @@ def score_heads_of(tensors: Iterable[TensorHeader], config: Mapping[str, Any] | 
     The shape of a matrix gives the number of scores; a name without any matrix is not taken for a head.
     """
     found: dict[str, list[TensorHeader]] = {}
-    own = tuple(f"heads.{name}" for name in heads_in_config(config or {}))
-    tensors = tuple(tensors)
-    most = _most_answers(tensors, config or {})
+    config, tensors = config or {}, tuple(tensors)
+    own = tuple(f"heads.{name}" for name in heads_in_config(config))
+    # The most rows of an output layer of answers. If no table has a row for each token, it is that of a vocabulary, or
+    # of an alphabet, that the configuration misstates.
+    words = config.get("vocab_size")
+    is_whole = type(words) is int and any(len(item.shape) == 2 and item.shape[0] == words for item in tensors)
+    most = min(words // 2, _MOST_ANSWERS) if is_whole and isinstance(words, int) else 0
     for tensor in tensors:
         match = _NAMED.search(tensor.key)
         if match is None and tensor.shape and 0 < tensor.shape[0] <= most:
@@ -75,16 +79,6 @@ def labels_notice(files: FileReader, config: Mapping[str, Any]) -> str:
 
 
 _FEW = 6
-
-
-def _most_answers(tensors: tuple[TensorHeader, ...], config: Mapping[str, Any]) -> int:
-    """Gives the most rows that an output layer of answers has; 0 if no table has a row for each vocabulary token.
-
-    Without such a table the output layer is that of a vocabulary, or of an alphabet, that the configuration misstates.
-    """
-    words = config.get("vocab_size")
-    is_whole = type(words) is int and any(len(item.shape) == 2 and item.shape[0] == words for item in tensors)
-    return min(words // 2, _MOST_ANSWERS) if is_whole and isinstance(words, int) else 0
 
 
 def _build_score_head(name: str, tensors: tuple[TensorHeader, ...]) -> ScoreHead | None:

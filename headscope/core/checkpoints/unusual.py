@@ -1,6 +1,6 @@
 """Places without what `from_pretrained` reads: their real contents, as an error or in the manifest."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from traceback import clear_frames
 
@@ -11,13 +11,7 @@ from headscope.core.checkpoints.foreign.adapter_hub import refuse_adapter_hub
 from headscope.core.checkpoints.foreign.libraries import refuse_library
 from headscope.core.checkpoints.manifest import CONFIG, bare_manifest, in_state
 from headscope.core.checkpoints.states.place import Found, StatePlace
-from headscope.core.checkpoints.states.recognize import (
-    as_error,
-    recognize,
-    recognize_bad_file,
-    recognize_bad_stored_file,
-    recognize_stored,
-)
+from headscope.core.checkpoints.states.recognize import as_error, recognize
 from headscope.core.facts import CheckpointKind, CheckpointManifest, Gap, TensorHeader
 from headscope.core.facts.stored.checkpoint import WRITTEN_HEAD
 from headscope.errors import HeadscopeError, Malformed, NotFound, Unsupported, WithoutConfig
@@ -51,17 +45,12 @@ class PlaceSurroundings:
         refuse_exports(names, self.storage.open)
         refuse_foreign(names, self.storage, self.reference)
 
-    def state(self) -> Found | None:
-        """Finds the state of a place without weights that `from_pretrained` reads."""
-        return self._with_download_step(recognize_stored if self.repo else recognize)
+    def state(self, *, is_bad_file: bool = False) -> Found | None:
+        """Finds the state of a place, see `recognize`.
 
-    def state_of_bad_file(self) -> Found | None:
-        """Finds the state of a place with a weight file that is not what its name says."""
-        return self._with_download_step(recognize_bad_stored_file if self.repo else recognize_bad_file)
-
-    def _with_download_step(self, find: Callable[[StatePlace], Found | None]) -> Found | None:
-        """Finds the state; the repair of a repository starts with the download, because its code runs in a folder."""
-        found = find(self.place)
+        The repair of a repository starts with the download, because its code runs in a folder.
+        """
+        found = recognize(self.place, is_stored=bool(self.repo), is_bad_file=is_bad_file)
         repair = found.state.repair if found is not None else None
         if found is None or repair is None or not self.repo:
             return found
@@ -83,8 +72,9 @@ class PlaceSurroundings:
         found = self.state()
         if found is not None:
             return as_error(reference, found.state)
-        modules = _modules_without_model(self)
-        if modules:
+        pipeline = None if file else read_sentence_pipeline(self.storage)
+        modules = pipeline.modules if pipeline is not None else ()
+        if modules[:1] in (("StaticEmbedding",), ("BoW",), ("WordEmbeddings",)):  # it starts with word vectors
             return Unsupported(
                 f"{reference} is a sentence-transformers checkpoint without a model of Transformers "
                 f"({' -> '.join(modules)}): its vectors come from a table of tokens, and it needs no config.json",
@@ -114,7 +104,7 @@ class PlaceSurroundings:
         clear_frames(err.__traceback__)  # they hold what was read so far, and the file may be read again
         refuse_written_classifier(self.storage, self.reference)
         refuse_foreign(self.storage.names(), self.storage, self.reference)
-        found = self.state_of_bad_file() if isinstance(err, Malformed) else self.state()
+        found = self.state(is_bad_file=isinstance(err, Malformed))
         if found is None:
             raise err
         if found.tensors is None and not found.state.is_ambiguous:
@@ -144,13 +134,6 @@ def refuse_written_classifier(storage: FileStorage, reference: str) -> None:
             f"{reference} is a classifier that a module of `headscope code` saved",
             "load it with Classifier.load(FOLDER) of that module; its checkpoint can be inspected",
         )
-
-
-def _modules_without_model(around: PlaceSurroundings) -> tuple[str, ...]:
-    """Names the modules of a sentence-transformers checkpoint that starts with word vectors; () for others."""
-    found = None if around.file else read_sentence_pipeline(around.storage)
-    modules = found.modules if found is not None else ()
-    return modules if modules[:1] in (("StaticEmbedding",), ("BoW",), ("WordEmbeddings",)) else ()
 
 
 def _tensors_in(around: PlaceSurroundings) -> tuple[TensorHeader, ...]:

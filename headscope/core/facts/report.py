@@ -262,10 +262,11 @@ def find_missing(report: Report) -> Missing:
     own = {item.name: item for item in report.head.tensors}
     ignored = tuple(name for name, item in own.items() if item.status is ParameterStatus.IGNORED)
     beside = set(report.head.not_live)
+    unused = tuple(f"{module.path}." for module in report.head.unused_modules)
     counted = [name for name in (*missing, *ignored) if name not in beside]
     return Missing(
         tuple(name for name in counted if name in own and own[name].live),
-        tuple(name for name in counted if name not in own and not _is_beside(name, report.head)),
+        tuple(name for name in counted if name not in own and not name.startswith(unused)),
     )
 
 
@@ -311,7 +312,3 @@ def holds_other_head(report: Report) -> bool:
         return True
     named = report.model.saved_class if report.model.is_saved_by_own_code else None
     return bool(named and _SCORING.search(named)) and bool(find_without_place(report))
-
-
-def _is_beside(name: str, head: Head) -> bool:
-    return any(name.startswith(f"{module.path}.") for module in head.unused_modules)

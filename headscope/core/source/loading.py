@@ -52,7 +52,12 @@ def load_checkpoint(request: Request, manifest: CheckpointManifest, tell: Progre
     elif words is not None:
         choice = replace(choice, config=with_vocabulary(choice.config, words))
         loaded = without_idle_tensors(load_skeleton(choice, manifest), choice)
-        loaded = replace(loaded, notes=(*loaded.notes, _sentence_on_words(words)), word_rows=words)
+        note = (
+            f"the adapter holds word embeddings of {words:,} tokens, and its base model has another number: call "
+            f"resize_token_embeddings({words}) before PeftModel.from_pretrained (AutoPeftModel adds tokens where the "
+            "tokenizer is beside the adapter)"
+        )
+        loaded = replace(loaded, notes=(*loaded.notes, note), word_rows=words)
     return _with_adapter(request, manifest, tell, choice, loaded)
 
 
@@ -79,14 +84,11 @@ def _with_adapter(
     is_stored = any(item.status is ParameterStatus.LOADED and item.name in reshaped for item in loaded.diff.parameters)
     options = (f"num_labels={count}", *(["ignore_mismatched_sizes=True"] if is_stored else []))
     choice, loaded = load_checkpoint(replace(request, num_labels=count), manifest, tell)
-    return choice, replace(loaded, notes=(*loaded.notes, _sentence_on_adapter(count)), load_options=options)
-
-
-def _sentence_on_adapter(count: int) -> str:
-    return (
+    note = (
         f"the class count {count} is that of the adapter's own tensors; the base model's configuration says another: "
         f"load the base model with num_labels={count}"
     )
+    return choice, replace(loaded, notes=(*loaded.notes, note), load_options=options)
 
 
 def _words_in_adapter(adapter: CheckpointManifest, model: PreTrainedModel) -> int | None:
@@ -102,14 +104,6 @@ def _words_in_adapter(adapter: CheckpointManifest, model: PreTrainedModel) -> in
     rows, width = table.weight.shape
     counts = {item.shape[0] for item in adapter.tensors if ending.search(item.key) and item.shape[1:] == (width,)}
     return counts.pop() if len(counts) == 1 and counts != {rows} else None
-
-
-def _sentence_on_words(count: int) -> str:
-    return (
-        f"the adapter holds word embeddings of {count:,} tokens, and its base model has another number: call "
-        f"resize_token_embeddings({count}) before PeftModel.from_pretrained (AutoPeftModel adds tokens where the "
-        "tokenizer is beside the adapter)"
-    )
 
 
 def choose_class(request: Request, manifest: CheckpointManifest) -> Choice:
@@ -141,12 +135,15 @@ def choose_class(request: Request, manifest: CheckpointManifest) -> Choice:
 @contextmanager
 def _with_inventory_in_errors(manifest: CheckpointManifest) -> Iterator[None]:
     """Adds what the weight files hold to the error of a class that cannot be built."""
+    from headscope.core.checkpoints.foreign.timm import is_timm_wrapper
+
     try:
         yield
     except HeadscopeError as err:
         if manifest.kind is CheckpointKind.CLASS and not isinstance(err, UsageError):
             raise _explain_unbuildable(manifest.reference, err) from err
-        if _lacks_timm(manifest) and not isinstance(err, UsageError):
+        lacks_timm = is_timm_wrapper(manifest.config) and find_spec("timm") is None
+        if lacks_timm and not isinstance(err, UsageError):
             raise _error_without_timm(manifest) from err
         if not isinstance(err, Unsupported) or isinstance(err, Inventoried):
             raise
@@ -177,13 +174,6 @@ def _refuse_timm(manifest: CheckpointManifest) -> None:
             "`headscope inspect wrapped`",
             timm_contents(manifest),
         )
-
-
-def _lacks_timm(manifest: CheckpointManifest) -> bool:
-    """True if the checkpoint needs timm, and it is not installed."""
-    from headscope.core.checkpoints.foreign.timm import is_timm_wrapper
-
-    return is_timm_wrapper(manifest.config) and find_spec("timm") is None
 
 
 def _error_without_timm(manifest: CheckpointManifest) -> Inventoried:

@@ -112,12 +112,18 @@ class StoredFiles:
         for header in here:
             tensor, rows = self._unpickled_tensor(header), wanted[header]
             found[header] = self._pickle_reader.counted(tensor if rows is None else tensor[list(rows)])
-        return found | self._by_range({header: wanted[header] for header in wanted if header not in found})
-
-    def _by_range(self, wanted: Mapping[TensorHeader, Sequence[int] | None]) -> dict[TensorHeader, torch.Tensor]:
-        data = self._range_reader.read({header: _ranges_of(header, rows) for header, rows in wanted.items()})
-        shapes = {item: item.shape if rows is None else (len(rows), *item.shape[1:]) for item, rows in wanted.items()}
-        return {header: _as_numbers(data[header], header).reshape(shapes[header]) for header in wanted}
+        rest = {header: rows for header, rows in wanted.items() if header not in found}
+        ranges = {}
+        for header, rows in rest.items():
+            size = _size_of_number(header)
+            width = math.prod(header.shape[1:]) * size
+            whole = [(0, math.prod(header.shape) * size)]
+            ranges[header] = whole if rows is None else [(row * width, (row + 1) * width) for row in rows]
+        data = self._range_reader.read(ranges)
+        for header, rows in rest.items():
+            shape = header.shape if rows is None else (len(rows), *header.shape[1:])
+            found[header] = _as_numbers(data[header], header).reshape(shape)
+        return found
 
     def bytes_of(self, header: TensorHeader) -> bytes:
         """Reads the bytes of a tensor in a safetensors file, in whatever format its values are."""
@@ -241,14 +247,6 @@ def _as_numbers(data: bytes, header: TensorHeader) -> torch.Tensor:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that the memory can't be written to is right
         return torch.frombuffer(data, dtype=kind) if data else torch.empty(0, dtype=kind)
-
-
-def _ranges_of(header: TensorHeader, rows: Sequence[int] | None) -> list[tuple[int, int]]:
-    """Computes where rows begin and end in a tensor's data, or its whole data."""
-    if rows is None:
-        return [(0, math.prod(header.shape) * _size_of_number(header))]
-    width = math.prod(header.shape[1:]) * _size_of_number(header)
-    return [(row * width, (row + 1) * width) for row in rows]
 
 
 def _blocks_of(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from headscope.core.facts import CheckpointManifest, Gap, Report
+from headscope.core.facts import Gap, Report
 from headscope.core.facts.built import BuiltFacts
 from headscope.core.facts.heads.tasks import TEXT_TASKS
 from headscope.core.facts.stored.tokenizer import FileContradiction, IdEffect, TokenId, TokenizerFacts
@@ -208,15 +208,14 @@ def _measure_effects(facts: TokenizerFacts, built: BuiltFacts, checkpoint: Check
         measured = id_effects(choice, ids, around, is_word, facts.padding_side)
     except Exception as err:  # a class that cannot be built small is not measured, and a gap reports it
         measured = dict.fromkeys(differing, (None, f"{type(err).__name__}: {err}"))
-    return tuple(
-        IdEffect(role, at, _origin_of_id(checkpoint.manifest, role), *measured[role]) for role, at in differing.items()
-    )
-
-
-def _origin_of_id(manifest: CheckpointManifest, role: str) -> str:
-    text = manifest.config.get("text_config")
-    stated = {**(text if isinstance(text, dict) else {}), **manifest.config}
-    return "config.json" if f"{role}_token_id" in stated else "the default of its class"
+    config = checkpoint.manifest.config
+    inner = config.get("text_config")
+    stated = {*(inner if isinstance(inner, dict) else ()), *config}
+    effects = []
+    for role, at in differing.items():
+        origin = "config.json" if f"{role}_token_id" in stated else "the default of its class"
+        effects.append(IdEffect(role, at, origin, *measured[role]))
+    return tuple(effects)
 
 
 def _too_long(facts: TokenizerFacts, built: BuiltFacts, checkpoint: Checkpoint) -> str | None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
 
 import torch
 from torch import nn
@@ -36,29 +35,19 @@ def offloaded(module: nn.Module) -> dict[str, TensorReader]:
     """
     found: dict[str, TensorReader] = {}
     for path, part in module.named_modules():
-        for hook in _hooks_of(part):
+        joined = vars(part).get(_HOOK)
+        # Accelerate joins several hooks in a SequentialHook, whose `hooks` they are.
+        for hook in getattr(joined, "hooks", (joined,)):
             if not getattr(hook, "offload", False):
                 continue
             try:
                 names = list(_names_in(part, recurse=hook.place_submodules))
-                found |= {f"{path}.{name}".lstrip("."): partial(_read_tensor, hook.weights_map, name) for name in names}
+                found |= {f"{path}.{name}".lstrip("."): partial(hook.weights_map.__getitem__, name) for name in names}
             except AttributeError as err:
                 raise moved("accelerate", f"a hook that offloads keeps no weights_map ({err})") from err
     return found
 
 
-def _hooks_of(module: nn.Module) -> tuple[Any, ...]:
-    """Gives the hooks on a module."""
-    hook = vars(module).get(_HOOK)
-    # Accelerate joins several hooks in a SequentialHook, whose `hooks` they are.
-    return () if hook is None else tuple(getattr(hook, "hooks", (hook,)))
-
-
 def _names_in(module: nn.Module, *, recurse: bool) -> Iterator[str]:
     for named in (module.named_parameters, module.named_buffers):
         yield from (name for name, item in named(recurse=recurse) if item.is_meta)
-
-
-def _read_tensor(numbers: Any, name: str) -> torch.Tensor:
-    found: torch.Tensor = numbers[name]
-    return found

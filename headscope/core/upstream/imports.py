@@ -9,7 +9,8 @@ from importlib import metadata
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec, PathFinder
 from threading import get_ident
-from types import ModuleType, TracebackType
+from traceback import walk_tb
+from types import ModuleType
 
 from headscope.core.facts.environment import package_version
 from headscope.errors import HeadscopeError, Unsupported, first_line
@@ -83,7 +84,12 @@ class _WatchedLoader(Loader):
 
 def fault_of_import(err: BaseException) -> HeadscopeError | None:
     """Explains what a failed import says of the installation; None if an exception doesn't come from an import."""
-    chain = list(_walk_causes(err))
+    chain: list[BaseException] = []
+    cause: BaseException | None = err
+    # Transformers raises its own error for every failed import, with the real one as its cause.
+    while cause is not None:
+        chain.append(cause)
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
     broken = next((found for one in reversed(chain) if (found := _package_importing(one)) is not None), None)
     if broken is not None:
         return _broken_package_error(broken, next(one for one in reversed(chain) if _package_importing(one) == broken))
@@ -97,40 +103,27 @@ def fault_of_import(err: BaseException) -> HeadscopeError | None:
     return None if missing == _OURS else Unsupported(f"{missing} is not installed", f"run `pip install {wanted}`")
 
 
-def _walk_causes(err: BaseException | None) -> Iterator[BaseException]:
-    """Yields an exception and those that it came from."""
-    # Transformers raises its own error for every failed import, with the real one as its cause.
-    while err is not None:
-        yield err
-        err = err.__cause__ or (None if err.__suppress_context__ else err.__context__)
-
-
 def _package_importing(err: BaseException) -> str | None:
     """Finds the package whose module was being imported when an exception was raised; None for none but our own."""
     names = (
-        str(frame.tb_frame.f_globals.get("__name__"))
-        for frame in _walk_frames(err.__traceback__)
-        if frame.tb_frame.f_code.co_name == "<module>"
+        str(frame.f_globals.get("__name__"))
+        for frame, _ in walk_tb(err.__traceback__)
+        if frame.f_code.co_name == "<module>"
     )
     packages = [name.partition(".")[0] for name in names]
     foreign = [name for name in packages if name not in (_OURS, "__main__", "None")]
     return foreign[-1] if foreign and packages[-1] != _OURS else None
 
 
-def _walk_frames(found: TracebackType | None) -> Iterator[TracebackType]:
-    while found is not None:
-        yield found
-        found = found.tb_next
-
-
 def _broken_package_error(package: str, err: BaseException) -> Unsupported:
     version = package_version(package)
     reason = first_line(err) if isinstance(err, ImportError) else f"{type(err).__name__}: {first_line(err)}"
     message = f"{package} {version} cannot be imported ({reason})".replace("  ", " ")
+    pins = (_PIN.fullmatch(line) for line in _read_requirements(package) if "extra" not in line)
     unmet = [
-        (name, pin, found)
-        for name, pin in _exact_requirements(package)
-        if public_version(found := package_version(name)) != pin
+        (pin["package"], pin["version"], found)
+        for pin in pins
+        if pin is not None and public_version(found := package_version(pin["package"])) != pin["version"]
     ]
     if unmet:
         name, pin, found = unmet[0]
@@ -138,26 +131,15 @@ def _broken_package_error(package: str, err: BaseException) -> Unsupported:
         command = f"pip install {name}=={public_version(found)} {package}" if found else f"pip install {name}=={pin}"
     else:
         command = f"pip install --upgrade --force-reinstall {package}"
-    optional = "" if package in _required_names(_OURS) else f"; or `pip uninstall {package}`, if nothing else needs it"
+    needed = (re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in _read_requirements(_OURS) if "extra" not in line)
+    is_needed = package in {name.lower().replace("-", "_") for name in needed}
+    optional = "" if is_needed else f"; or `pip uninstall {package}`, if nothing else needs it"
     return Unsupported(message, f"run `{command}`{optional}")
-
-
-def _exact_requirements(package: str) -> Iterator[tuple[str, str]]:
-    """Yields the packages of which a package needs one version."""
-    for line in _read_requirements(package):
-        found = _PIN.fullmatch(line)
-        if found is not None and "extra" not in line:
-            yield found["package"], found["version"]
 
 
 def public_version(version: str) -> str:
     """Gives a version without the name of its build: 2.13.0 of 2.13.0+cpu."""
     return version.partition("+")[0]
-
-
-def _required_names(package: str) -> frozenset[str]:
-    names = (re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in _read_requirements(package) if "extra" not in line)
-    return frozenset(name.lower().replace("-", "_") for name in names)
 
 
 def _read_requirements(package: str) -> list[str]:

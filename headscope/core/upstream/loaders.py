@@ -74,21 +74,19 @@ def _import_function(name: str) -> Callable[[LoadRequest], Any]:
 def _load_transformers(wanted: LoadRequest) -> Any:
     import transformers
 
-    cls = wanted.model_class or _class_in_config(wanted.config, transformers)
+    cls = wanted.model_class
+    if not cls:
+        # The class that the configuration names, or the one for sequence classification.
+        named = wanted.config.get("architectures")
+        name = named[0] if isinstance(named, list) and named and isinstance(named[0], str) else ""
+        found = getattr(transformers, name, None) if name and not wanted.config.get("auto_map") else None
+        cls = found if hasattr(found, "from_pretrained") else transformers.AutoModelForSequenceClassification
     model = cls.from_pretrained(wanted.reference, **_count_keywords(wanted), **wanted.keywords)
     return _with_adapter(model, wanted)
 
 
 def _count_keywords(wanted: LoadRequest) -> dict[str, int]:
     return {} if wanted.num_labels is None else {"num_labels": wanted.num_labels}
-
-
-def _class_in_config(config: Mapping[str, Any], package: Any) -> Any:
-    """Gives the class that a configuration names, or the one for sequence classification."""
-    named = config.get("architectures")
-    name = named[0] if isinstance(named, list) and named and isinstance(named[0], str) else ""
-    found = getattr(package, name, None) if name and not config.get("auto_map") else None
-    return found if hasattr(found, "from_pretrained") else package.AutoModelForSequenceClassification
 
 
 def _with_adapter(model: Any, wanted: LoadRequest) -> Any:

@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Container, Iterable, Mapping
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -84,8 +85,9 @@ def held_adapters(module: Any) -> HeldAdapters:
     layers = [(path, part) for path, part in module.named_modules() if _is_layer(part)]
     active = frozenset(name for _, part in layers for name in part.active_adapters)
     factors = [(path, getattr(part, "scaling", None)) for path, part in layers]
+    finders = [getattr(part, "_get_available_adapters", None) for _, part in layers]
     return HeldAdapters(
-        names=active | {name for path, part in layers for name in _adapter_names_in(part)},
+        names=active.union(*(names() for names in finders if callable(names))),
         active=active,
         is_disabled=any(part.disable_adapters for _, part in layers),
         merged=frozenset(path for path, part in layers if getattr(part, "merged", False) is True),
@@ -191,11 +193,6 @@ def _module_with_settings(module: Any, adapter: str) -> Any:
     return next((part for part in module.modules() if adapter in (getattr(part, "peft_config", None) or ())), None)
 
 
-def _adapter_names_in(layer: Any) -> frozenset[str]:
-    names = getattr(layer, "_get_available_adapters", None)
-    return frozenset(names()) if callable(names) else frozenset()
-
-
 def key_in_adapter(name: str, keys: Container[str], adapters: frozenset[str] = frozenset()) -> str | None:
     """Gives the key under which an adapter's file holds a tensor of a wrapped model; None where it holds none.
 
@@ -276,7 +273,8 @@ def load_adapter(model: Any, config: Mapping[str, Any], tensors: Mapping[str, An
     expected: dict[str, tuple[int, ...]] = {}
     try:
         wrapped = wrapped_empty(model, config)
-        expected = _shapes_of_saved(wrapped)
+        with suppress(Unsupported):  # PEFT can't always say without values what it would save
+            expected = {key: tuple(tensor.shape) for key, tensor in state_of_adapter(wrapped, _NAME).items()}
         result: Any = set_peft_model_state_dict(wrapped, dict(tensors), _NAME)
     except Exception as err:
         text = " ".join(str(err).split())[:300]
@@ -418,14 +416,6 @@ def is_quick_pattern(pattern: str) -> bool:
     # Nested and many repeats can take exponential time: the pattern comes from a foreign file.
     repeats = len(re.findall(r"(?<!\\)[*+{]", pattern))
     return len(pattern) <= _LONGEST and repeats <= _REPEATS and not re.search(r"\)[*+{]", pattern)
-
-
-def _shapes_of_saved(wrapped: Any) -> dict[str, tuple[int, ...]]:
-    """Gives the shapes of the keys that PEFT would save; {} where it can't say without values."""
-    try:
-        return {key: tuple(tensor.shape) for key, tensor in state_of_adapter(wrapped, _NAME).items()}
-    except Unsupported:
-        return {}
 
 
 def _missing_parameters(wrapped: Any, names: Iterable[str]) -> Iterable[str]:

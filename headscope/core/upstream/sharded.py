@@ -165,10 +165,10 @@ def plain_class(module: nn.Module) -> type[nn.Module]:
 def _copy_attribute(value: Any) -> Any:
     """Copies an attribute: hooks of the sharding are left out, other dictionaries and lists are copied."""
     if isinstance(value, OrderedDict):
-        return OrderedDict((name, item) for name, item in value.items() if not _is_hook_of_sharding(item))
+        copied = OrderedDict[Any, Any]()
+        for name, item in value.items():
+            origin = str(getattr(item, "__module__", None) or type(item).__module__)
+            if not callable(item) or isinstance(item, nn.Module) or not origin.startswith(_HOOKS_OF):
+                copied[name] = item
+        return copied
     return type(value)(value) if type(value) in {dict, list, set} else value
-
-
-def _is_hook_of_sharding(item: Any) -> bool:
-    origin = getattr(item, "__module__", None) or type(item).__module__
-    return callable(item) and not isinstance(item, nn.Module) and str(origin).startswith(_HOOKS_OF)

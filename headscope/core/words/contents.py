@@ -5,12 +5,10 @@ from collections.abc import Iterator
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from headscope.core.facts import TensorHeader
 from headscope.core.facts.counting import counted, list_of
 from headscope.core.facts.export import (
     ExportComparison,
     ExportHead,
-    ExportStep,
     ExportValue,
     Fate,
     HeadBasis,
@@ -41,37 +39,26 @@ def head_lines(head: ExportHead) -> Iterator[tuple[str, Text]]:
     yield "pooling", label(f"{kind} ({head.pooling_rule})" if head.pooling_rule else kind)
     tensors = {item.key: item for item in head.tensors}
     for at, step in enumerate(head.steps[:_MOST_STEPS]):
-        yield "" if at else "steps", label(_step_in_words(step, tensors))
+        text = f"{step.operation} {step.detail}".strip()
+        text += f" -> {axes_of(step.output_shape)}" if step.output_shape else ""
+        used = (tensors[name] for name in step.tensors if name in tensors)
+        words = [text, *(f"{item.key} {size_of(item.shape)} {item.dtype}" for item in used)]
+        yield "" if at else "steps", label(", ".join(words))
     if len(head.steps) > _MOST_STEPS:
         yield "", label(f"and {len(head.steps) - _MOST_STEPS:,} more (--json lists all)")
     if head.classes is not None:
         yield "classes", label(f"{head.classes:,}")
-    yield "labels", label(_labels_in_words(head))
+    origin = f" (from {head.labels_from})" if head.labels_from else ""
+    yield "labels", label(f"{list_of(head.labels, 20)}{origin}" if head.labels else "the file names none")
     for note in head.notes:
         yield "note", label(note)
     for gap in head.not_determined:
         yield "unknown", label(f"not determined: {gap.topic}: {gap.reason}", "yellow")
 
 
-def _labels_in_words(head: ExportHead) -> str:
-    """Lists the labels, with the file that names them if it is not the file of the head."""
-    if not head.labels:
-        return "the file names none"
-    origin = f" (from {head.labels_from})" if head.labels_from else ""
-    return f"{list_of(head.labels, 20)}{origin}"
-
-
 def value_of(value: ExportValue) -> str:
     """Writes an input or output: `logits [batch, 2] float32`."""
     return f"{value.name} {axes_of(value.shape)} {value.dtype}"
-
-
-def _step_in_words(step: ExportStep, tensors: dict[str, TensorHeader]) -> str:
-    """Writes a step: `linear -> [batch, 2], cls.output.weight 2x768 F32, cls.output.bias 2 F32`."""
-    text = f"{step.operation} {step.detail}".strip()
-    text += f" -> {axes_of(step.output_shape)}" if step.output_shape else ""
-    used = (tensors[name] for name in step.tensors if name in tensors)
-    return ", ".join([text, *(f"{item.key} {size_of(item.shape)} {item.dtype}" for item in used)])
 
 
 _MARGIN = 14

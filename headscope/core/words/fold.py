@@ -50,12 +50,9 @@ def _fold_with_counts(keys: Iterable[str]) -> tuple[tuple[str, int], ...]:
 
 def _index_places(name: str) -> tuple[int, ...]:
     """Finds the segments of a dotted name that are running indices."""
-    return tuple(position for position, part in enumerate(name.split(".")) if _is_index(part))
-
-
-def _is_index(part: str) -> bool:
+    digits = [(at, part) for at, part in enumerate(name.split(".")) if part.isascii() and part.isdigit()]
     # `01` is not one: written as a number it would be another name.
-    return part.isascii() and part.isdigit() and len(part) <= _DIGITS and str(int(part)) == part
+    return tuple(at for at, part in digits if len(part) <= _DIGITS and str(int(part)) == part)
 
 
 def _fold_index(rows: Sequence[FoldedRow], position: int) -> tuple[FoldedRow, ...]:

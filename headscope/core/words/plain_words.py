@@ -30,13 +30,14 @@ def plain_words(report: Report) -> str:
     head = report.head
     if head is None or any(gap.topic in _OF_THE_HEAD for gap in report.not_determined):
         return ""
-    features, kind = _linear_features(head, report.model), _model_kind(report.model)
-    if not features or not kind:
+    model, kind = report.model, _model_kind(report.model)
+    makes_scores = _last_linear(head, model.task) is not None and class_matrix(head, model) is not None
+    if not makes_scores or not head.features or not kind:
         return ""
-    if report.model.task in _OVER_OTHERS:
-        return kind.format(features=features)
-    unit = _UNITS.get(report.model.task, "position")
-    sentence = f"{kind} on {features}"
+    if model.task in _OVER_OTHERS:
+        return kind.format(features=head.features)
+    unit = _UNITS.get(model.task, "position")
+    sentence = f"{kind} on {head.features}"
     if head.pooling.kind is PoolingKind.NONE:
         return f"For each {unit}, {sentence}"
     return f"{sentence[0].upper()}{sentence[1:]}"
@@ -73,28 +74,19 @@ def article_of(number: int) -> str:
     return "an" if leading.startswith("8") or leading in {"11", "18"} else "a"
 
 
-def _linear_features(head: Head, model: ModelFacts) -> str:
-    """Gives the input of the last linear layer as the formula writes it; "" if that layer does not make the scores."""
-    is_last = _last_linear(head, model.task) is not None and class_matrix(head, model) is not None
-    return head.features if is_last else ""
-
-
 def _last_linear(head: Head, task: Task) -> Stage | None:
     """Finds the linear stage that makes the scores; None if more than a choice of positions follows it."""
     idle = _IDLE | (_PARTS if task is Task.QUESTION_ANSWERING else frozenset())
     for stage in reversed(head.stages):
         if stage.operation == "linear":
             return stage
-        if stage.operation not in idle and not _picks_positions(stage):
+        before = stage.input_shapes[0] if stage.input_shapes else ()
+        after = stage.output_shape
+        # It selects positions, and keeps all scores of each position in their order.
+        picks = stage.operation in _AFTER and len(after) < len(before) and after[-1:] == before[-1:]
+        if stage.operation not in idle and not picks:
             return None
     return None
-
-
-def _picks_positions(stage: Stage) -> bool:
-    """True if the stage selects positions and keeps all scores of each position in their order."""
-    before = stage.input_shapes[0] if stage.input_shapes else ()
-    after = stage.output_shape
-    return stage.operation in _AFTER and len(after) < len(before) and after[-1:] == before[-1:]
 
 
 def class_matrix(head: Head, model: ModelFacts) -> HeadParameter | None:

@@ -12,7 +12,14 @@ def safe(text: str) -> str:
     # Nearly every name ends here; walking over the characters is slow.
     if text.isascii() and text.isprintable():
         return text
-    return "".join(char if _is_visible(char) else _escape_code(ord(char)) for char in text)
+    shown = []
+    for char in text:
+        code = ord(char)
+        if char.isprintable() and not any(first <= code <= last for first, last in _INVISIBLE):
+            shown.append(char)
+        else:
+            shown.append(_NAMED.get(code) or next(form.format(code) for last, form in _FORMS if code <= last))
+    return "".join(shown)
 
 
 _INVISIBLE = (
@@ -28,20 +35,8 @@ _INVISIBLE = (
     (0xE0100, 0xE01EF),  # variation selectors supplement
 )
 """Ranges, first and last, that `str.isprintable` accepts but nobody sees: Default_Ignorable_Code_Point, and blanks."""
-
-
-def _is_visible(char: str) -> bool:
-    return char.isprintable() and not any(first <= ord(char) <= last for first, last in _INVISIBLE)
-
-
 _NAMED = {0x09: r"\t", 0x0A: r"\n", 0x0D: r"\r"}
 _FORMS = ((0xFF, r"\x{:02x}"), (0xFFFF, r"\u{:04x}"), (0x10FFFF, r"\U{:08x}"))
-
-
-def _escape_code(code: int) -> str:
-    if code in _NAMED:
-        return _NAMED[code]
-    return next(form.format(code) for last, form in _FORMS if code <= last)
 
 
 def label(text: str, style: str = "") -> Text:

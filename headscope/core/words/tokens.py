@@ -146,17 +146,13 @@ def _cell_texts(positions: Positions | None, side: str, ahead: int) -> list[str]
     if side == "left" and at in (0, -1):
         return [_PAD, _PAD, _FIRST, _GAP, _LAST]
     padding = [_PAD, _PAD] if side == "right" else []
-    return [*_first_positions(max(at, 0)), _GAP, _LAST, *padding]
+    # The first positions up to the one after `at`, without long stretches.
+    at = max(at, 0)
+    near = ["0", "1", _GAP, str(at - 1), str(at)] if at > _GRID else map(str, range(max(at + 2, _GRID)))
+    return [*near, _GAP, _LAST, *padding]
 
 
 _COUNTED = {Where.INDEX, Where.RANGE}
-
-
-def _first_positions(at: int) -> list[str]:
-    """Lists the first positions up to the one after `at`; leaves out long stretches."""
-    if at <= _GRID:
-        return [str(index) for index in range(max(at + 2, _GRID))]
-    return ["0", "1", _GAP, str(at - 1), str(at)]
 
 
 def _read_cells(positions: Positions, texts: list[str]) -> set[int] | None:  # noqa: PLR0911 - one line a rule

@@ -1,6 +1,7 @@
 """The files that sentence-transformers adds to a checkpoint: `modules.json`, and its modules with their own tensors."""
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
@@ -93,21 +94,17 @@ def _with_class_names(head: PickledHead, names: list[str]) -> PickledHead:
                 f"{SETFIT} lists {list_of(names, _FEW)}, and the classifier scores {list_of(own, _FEW)}, in this order"
             )
         return replace(head, fault=fault)
-    called = {item: _name_at(item, names) for item in own}
+    called: dict[str, str | None] = dict.fromkeys(own)
+    for item in own:
+        with suppress(IndexError, ValueError, OverflowError):
+            # Python finds a name at a place that counts from the end too.
+            called[item] = names[int(float(item[:_LONGEST_NUMBER]))]
     if None in called.values():
         lacking = [item for item, name in called.items() if name is None]
         fault = f"the classifier predicts {few_of(lacking)}, and {SETFIT} has {len(names)} labels, counted from 0"
     elif own != tuple(map(str, range(len(own)))):
         fault = f"the classifier predicts {few_of(own)}, which are not the first places of the labels in {SETFIT}"
     return replace(head, labels=tuple(called[item] or item for item in own), fault=fault)
-
-
-def _name_at(number: str, names: list[str]) -> str | None:
-    """Gives the name that Python finds at a place, which may count from the end; None if there is none."""
-    try:
-        return names[int(float(number[:_LONGEST_NUMBER]))]
-    except (IndexError, ValueError, OverflowError):
-        return None
 
 
 _LONGEST_NUMBER = 20
@@ -359,9 +356,9 @@ def _read_dense(module: SentenceModule, settings: Mapping[str, Any]) -> _ReadMod
 _TANH, _VECTOR, _TOKENS = "torch.nn.modules.activation.Tanh", "sentence_embedding", "token_embeddings"
 
 
-def _with_names(module: SentenceModule, settings: Mapping[str, Any], default: str = _VECTOR) -> SentenceModule:
+def _with_names(module: SentenceModule, settings: Mapping[str, Any]) -> SentenceModule:
     """Adds the names under which the module reads its input and writes its output."""
-    reads = _read_word(settings, "module_input_name", default)
+    reads = _read_word(settings, "module_input_name", _VECTOR)
     is_same = settings.get("module_output_name") is None
     return replace(module, reads=reads, writes=reads if is_same else _read_word(settings, "module_output_name", ""))
 

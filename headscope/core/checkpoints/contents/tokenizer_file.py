@@ -126,7 +126,12 @@ def read_token_ids(storage: FileStorage, settings: Mapping[str, Any]) -> TokenId
         return _read_tokenizer_json(parse_object(storage.read_text(file), file, largest_text(file)))
     added = _added_tokens_beside(storage, settings)
     if file is not None:
-        return TokenIds(file, _parse_vocabulary(storage.read_text(file), file), added)
+        text = storage.read_text(file)
+        if file.endswith(".json"):
+            return TokenIds(file, _checked_vocabulary(parse_object(text, file), file), added)
+        lines = text.removesuffix(b"\n").split(b"\n")
+        tokens = (line.removesuffix(b"\r").decode("utf-8", "replace") for line in lines)
+        return TokenIds(file, {token: at for at, token in enumerate(tokens)}, added)
     coded = next((name for name in storage.names() if name.endswith((".model", ".spm", ".tiktoken"))), None)
     if coded is None and not added:
         raise _lists_no_tokens()
@@ -152,14 +157,6 @@ def _read_tokenizer_json(content: Mapping[str, Any]) -> TokenIds:
         truncation=content.get("truncation"),
         post_processor=content.get("post_processor"),
     )
-
-
-def _parse_vocabulary(data: bytes, name: str) -> dict[str, int]:
-    """Reads the tokens of a `vocab.json`, or the lines of a `vocab.txt`."""
-    if name.endswith(".json"):
-        return _checked_vocabulary(parse_object(data, name), name)
-    lines = data.removesuffix(b"\n").split(b"\n")
-    return {line.removesuffix(b"\r").decode("utf-8", "replace"): at for at, line in enumerate(lines)}
 
 
 def _checked_vocabulary(listed: Any, name: str) -> dict[str, int]:

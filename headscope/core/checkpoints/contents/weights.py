@@ -104,15 +104,21 @@ def read_weights(storage: FileStorage, config: Mapping[str, Any], variant: str |
     """
     if config.get("transformers_weights") is not None:
         return _read_chosen(storage, config["transformers_weights"])
-    for layout in _LAYOUTS if variant is None else _layouts_of(variant):
-        if storage.has(layout.name):
-            weights = (
-                _read_index(storage, layout) if layout.is_index else _read_files(storage, layout.format, [layout.name])
-            )
-            names_there = storage.names_at_hand() or ()
-            others = _other_weights(names_there, layout.format)
-            unread = _unread_shards(names_there, layout.name)
-            return replace(weights, notices=(*weights.notices, *others), unread=unread)
+    layouts = _LAYOUTS if variant is None else _layouts_of(variant)
+    taken = next((layout for layout in layouts if storage.has(layout.name)), None)
+    if taken is not None:
+        weights = _read_index(storage, taken) if taken.is_index else _read_files(storage, taken.format, [taken.name])
+        there = set(storage.names_at_hand() or ())
+        notices = weights.notices
+        # Weights of the other format may hold other tensors.
+        others = [layout.name for layout in _LAYOUTS if layout.format is not taken.format and layout.name in there]
+        if others:
+            why = f"Transformers takes {taken.format.value}, and so it was not read"
+            notices = (*notices, f"{others[0]} is there too; {why}")
+        # `save_pretrained` leaves older shards beside the single file that it writes.
+        stem, _, ending = taken.name.rpartition(".")
+        shard = re.compile(rf"{re.escape(stem)}-\d{{5}}-of-\d{{5}}\.{ending}")
+        return replace(weights, notices=notices, unread=tuple(sorted(filter(shard.fullmatch, there))))
     names = set(storage.names())
     if variant is not None:
         raise _no_variant_error(variant, names)
@@ -147,20 +153,6 @@ def _read_chosen(storage: FileStorage, name: Any) -> StoredWeights:
     raise Unsupported(
         f"transformers_weights in config.json names {name}, which is not a safetensors file", "correct config.json"
     )
-
-
-def _other_weights(names: Iterable[str], taken: WeightsFormat) -> tuple[str, ...]:
-    """Mentions weights of the other format beside those that were read, which may hold other tensors."""
-    there = set(names)
-    others = [layout.name for layout in _LAYOUTS if layout.format is not taken and layout.name in there]
-    return (f"{others[0]} is there too; Transformers takes {taken.value}, and so it was not read",) if others else ()
-
-
-def _unread_shards(names: Iterable[str], taken: str) -> tuple[str, ...]:
-    """Lists the shards beside a single file that is taken: `save_pretrained` leaves such an older file there."""
-    stem, _, ending = taken.rpartition(".")
-    shard = re.compile(rf"{re.escape(stem)}-\d{{5}}-of-\d{{5}}\.{ending}")
-    return tuple(sorted(filter(shard.fullmatch, names)))
 
 
 def read_weight_file(storage: FileStorage, name: str) -> StoredWeights:

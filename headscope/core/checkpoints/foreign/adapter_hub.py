@@ -133,7 +133,12 @@ def read_hub_head(settings: Mapping[str, Any], tensors: tuple[TensorHeader, ...]
     if not kind:
         return _head_of_transformers(settings, tensors)
     is_chain = kind in CLASSIFIERS
-    layers = _read_layers(tensors)
+    # `heads.NAME.1.weight`, `heads.NAME.4.weight`: the numbers are places in a torch.nn.Sequential, whose other places
+    # have no tensors.
+    parts = [(match, item) for item in tensors if (match := _LAYER.fullmatch(item.key)) is not None]
+    weights = sorted((int(match["at"]), item) for match, item in parts if match["what"] == "weight")
+    biases = {item.key: item for match, item in parts if match["what"] == "bias"}
+    layers = _Layers(tuple(item for _, item in weights), biases)
     last = layers.weights[-1] if layers.weights else None
     classes = last.shape[0] if last is not None and last.shape and is_chain else None
     of_choices = kind == "multiple_choice"
@@ -191,14 +196,6 @@ def _head_of_transformers(settings: Mapping[str, Any], tensors: tuple[TensorHead
             *count_faults(classes, settings.get("num_labels"), f"num_labels in {_HEAD_CONFIG}", ForeignLabels()),
         ),
     )
-
-
-def _read_layers(tensors: tuple[TensorHeader, ...]) -> _Layers:
-    """Sorts the layers by the numbers in their names: `heads.NAME.1.weight`, `heads.NAME.4.weight`."""
-    found = [(match, item) for item in tensors if (match := _LAYER.fullmatch(item.key)) is not None]
-    # The numbers are places in a torch.nn.Sequential, whose other places have no tensors.
-    weights = sorted((int(match["at"]), item) for match, item in found if match["what"] == "weight")
-    return _Layers(tuple(item for _, item in weights), {item.key: item for m, item in found if m["what"] == "bias"})
 
 
 def _pooling_of_head(kind: str, config: Mapping[str, Any], model: str) -> tuple[PoolingKind | None, str]:

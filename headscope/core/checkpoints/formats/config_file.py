@@ -38,9 +38,9 @@ def parse_object(text: bytes, name: str, limit: int = LARGEST_JSON) -> dict[str,
     return value
 
 
-def parse_list(text: bytes, name: str, limit: int = LARGEST_JSON) -> list[Any]:
+def parse_list(text: bytes, name: str) -> list[Any]:
     """Parses a JSON list; see `parse_object`. Raises Malformed for anything else."""
-    value = parse_json(text, name, limit)
+    value = parse_json(text, name)
     if not isinstance(value, list):
         raise Malformed(f"{name} must hold a list, not {_json_kind(value)}", f"correct {name}")
     return value
@@ -48,8 +48,13 @@ def parse_list(text: bytes, name: str, limit: int = LARGEST_JSON) -> list[Any]:
 
 def parse_json(text: bytes, name: str, limit: int = LARGEST_JSON) -> Any:
     """Parses any JSON; see `parse_object`."""
-    # A million classes have two large maps of labels, and no other part of a config.json is large.
-    rest = _without_label_maps(text) if name == "config.json" else text
+    rest = text
+    if name == "config.json":
+        # A million classes have two large maps of labels, and no other part of a config.json is large. Still larger
+        # maps count like the rest.
+        maps = _LABEL_MAP.findall(text)
+        is_usual = sum(map(len, maps)) <= _LARGEST_MAPS and sum(found.count(b":") for found in maps) <= _MOST_COLONS
+        rest = _LABEL_MAP.sub(b"", text) if is_usual and maps else text
     if len(rest) > limit:
         besides = f" and {_LARGEST_MAPS:,} for maps of labels" if name == "config.json" else ""
         sizes = f"{len(text):,} bytes, over the limit of {limit:,}{besides}"
@@ -68,13 +73,6 @@ def parse_json(text: bytes, name: str, limit: int = LARGEST_JSON) -> Any:
         ) from err
     except (ValueError, RecursionError) as err:
         raise Malformed(f"{name} is not valid JSON: {err}", f"correct {name}") from err
-
-
-def _without_label_maps(text: bytes) -> bytes:
-    """Removes the maps of labels; keeps them if they are larger than those of a million labels."""
-    maps = _LABEL_MAP.findall(text)
-    is_usual = sum(map(len, maps)) <= _LARGEST_MAPS and sum(found.count(b":") for found in maps) <= _MOST_COLONS
-    return _LABEL_MAP.sub(b"", text) if is_usual and maps else text
 
 
 def check_cost(text: bytes, name: str) -> None:

@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 
 from headscope.core.checkpoints.formats.bytes import ByteSource
@@ -92,17 +93,14 @@ def _check_values(entries: _Object, name: str) -> None:
     for _ in range(_DEEPEST):
         if any(isinstance(value, str) and _is_broken(value) for value in level):
             raise _header_error(name, "a text holds half a surrogate pair")
-        level = [inner for value in level for inner in _parts_of_value(value)]
+        lists = [value for value in level if isinstance(value, list)]
+        # An object is a list of pairs.
+        parts = (chain.from_iterable(value) if isinstance(value, _Object) else value for value in lists)
+        level = list(chain.from_iterable(parts))
         if not level:
             return
     if any(isinstance(value, list) for value in level):
         raise _header_error(name, f"its header is nested deeper than {_DEEPEST} levels")
-
-
-def _parts_of_value(value: Any) -> Iterable[Any]:
-    if isinstance(value, _Object):
-        return (part for pair in value for part in pair)
-    return value if isinstance(value, list) else ()
 
 
 def _is_broken(text: str) -> bool:

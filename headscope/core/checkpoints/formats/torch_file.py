@@ -53,7 +53,9 @@ def torch_places(source: ByteSource, inside: str = "") -> Callable[[str], tuple[
     Unsupported, as `read_torch_headers` does.
     """
     value, start_of = locate_torch_value(source, set() if inside else None)
-    tensors = _state_in(value.get(inside) if inside and isinstance(value, dict) else value)
+    held = value.get(inside) if inside and isinstance(value, dict) else value
+    state = held.get("state_dict", held) if isinstance(held, dict) else {}
+    tensors = state if isinstance(state, dict) else {}
 
     def place_of(key: str) -> tuple[int, int] | None:
         tensor = tensors.get(key)
@@ -96,11 +98,6 @@ def _legacy_starts(value: Any, order: Any, at: int) -> dict[str, int]:
         found[key] = at + _COUNT_BYTES
         at = found[key] + storage.count * _ELEMENT_BYTES.get(storage.dtype, 1)
     return found
-
-
-def _state_in(value: Any) -> Mapping[Any, Any]:
-    state = value.get("state_dict", value) if isinstance(value, dict) else {}
-    return state if isinstance(state, dict) else {}
 
 
 @contextmanager
@@ -148,16 +145,12 @@ def _read_zip(archive: Archive, name: str, names: set[str] | None = None) -> Any
     pickles = sum(record.count("/") == 1 and record.endswith("/data.pkl") for record in archive.records)
     if pickles > 1:
         raise bad_file(name, f"it holds {pickles} data.pkl where one was expected")
-    value = _whole_pickle(archive.read("data.pkl", _LARGEST_PICKLE), name, names)
-    _check_storages(value, archive, name)
-    return value
-
-
-def _whole_pickle(content: bytes, name: str, names: set[str] | None = None) -> Any:
+    content = archive.read("data.pkl", _LARGEST_PICKLE)
     file = io.BytesIO(content)
     value = read_pickle(file, name, names)
     if file.tell() != len(content):
         raise bad_file(name, f"{len(content) - file.tell()} bytes follow the end of its pickle")
+    _check_storages(value, archive, name)
     return value
 
 

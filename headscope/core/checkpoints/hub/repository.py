@@ -8,6 +8,7 @@ help.
 import json
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -22,11 +23,12 @@ from headscope.core.checkpoints.formats.config_file import LARGEST_JSON, largest
 from headscope.core.checkpoints.hub.access import HubAccess
 from headscope.core.checkpoints.hub.ranges import Beginning, RangeBytes, read_whole
 from headscope.core.checkpoints.hub.requests import understood
+from headscope.core.checkpoints.local import read_small_file
 from headscope.core.checkpoints.manifest import CONFIG
 from headscope.core.checkpoints.reference import HubReference, parse_reference
 from headscope.core.facts.stored.location import is_path_inside
 from headscope.core.upstream.hub import cached_file
-from headscope.errors import HeadscopeError, Malformed, NetworkError, NotFound, WithoutConfig
+from headscope.errors import HeadscopeError, NetworkError, NotFound, WithoutConfig
 
 if TYPE_CHECKING:
     from headscope.core.checkpoints.unusual import PlaceSurroundings
@@ -123,14 +125,12 @@ class Repository:
             self._pin_commit(listed.commit)
             self._memory.keep((self._access.repo, self.commit), listed.names)
             found = self._names_in_subfolder(listed.names)
-            self._refuse_contradiction(found)
+            # What the resolver has said is not there.
+            wrong = next((name for name in found if name in self._absent), None)
+            if wrong is not None:
+                what = f"the Hub lists {wrong} in {self._access.repo} and does not send it"
+                raise NetworkError(what, "try again later")
         return found
-
-    def _refuse_contradiction(self, names: tuple[str, ...]) -> None:
-        """Raises NetworkError if a file is listed that the resolver has said is not there."""
-        found = next((name for name in names if name in self._absent), None)
-        if found is not None:
-            raise NetworkError(f"the Hub lists {found} in {self._access.repo} and does not send it", "try again later")
 
     def names_at_hand(self) -> tuple[str, ...] | None:
         """See `Storage`."""
@@ -147,18 +147,15 @@ class Repository:
         at_hand = self.names_at_hand()
         if at_hand is not None or name not in _ASKED_FOR:
             return name in (self.names() if at_hand is None else at_hand)
-        is_there = self._text_or_none(name) is not None if _ASKED_FOR[name] else self._open_if_there(name)
+        if _ASKED_FOR[name]:
+            is_there = self._request_text(name).result() is not None
+        else:
+            with suppress(NotFound):
+                self._opened[name] = self.open(name)
+            is_there = name in self._opened
         if not is_there:
             self._absent.add(name)
         return is_there
-
-    def _open_if_there(self, name: str) -> bool:
-        """Opens a weight file, and returns True if it is there."""
-        try:
-            self._opened[name] = self.open(name)
-        except NotFound:
-            return False
-        return True
 
     def expect(self, name: str, pool: Executor) -> None:
         """Requests a small file beside other requests, if it isn't known yet whether it is there."""
@@ -169,17 +166,16 @@ class Repository:
         """See `Storage`. Raises NotFound for a file that is not there."""
         at_hand = self.names_at_hand()
         is_asked_for = at_hand is None or name in at_hand or name in self._texts
-        found = self._text_or_none(name) if is_asked_for else None
+        found = self._request_text(name).result() if is_asked_for else None
         if found is None:
             raise self._missing_file_error(name)
         return found
 
-    def _text_or_none(self, name: str) -> bytes | None:
-        """Reads a small file; None for one that is not there."""
-        return self._request_text(name).result()
-
     def _request_text(self, name: str) -> Future[bytes | None]:
-        """Gives the answer to the one request for a small file, as soon as it is there; a failure is not cached."""
+        """Gives the answer to the one request for a small file, as soon as it is there; a failure is not cached.
+
+        None for a file that is not there.
+        """
         with self._lock:
             known = self._texts.get(name)
             if known is not None:
@@ -200,7 +196,7 @@ class Repository:
             return known
         cached = self._cached_path(name)
         if cached is not None:
-            return _read_cached_text(cached, name)
+            return read_small_file(cached, name)
         connection = self._access.connection
         found = self._unless_missing(lambda: read_whole(connection, self._file_url(name), name, largest_text(name)))
         if found is None:
@@ -290,13 +286,6 @@ class Repository:
 
     def _missing_file_error(self, name: str) -> NotFound:
         return NotFound(f"{self._access.repo} holds no {name}", "the repository may be incomplete")
-
-
-def _read_cached_text(path: Path, name: str) -> bytes:
-    source = LocalBytes(path, name)
-    if source.size > largest_text(name):
-        raise Malformed(f"{name} has {source.size} bytes, too large for such a file", "check what the file is")
-    return source.read_at(0, source.size)
 
 
 def is_id(name: Any) -> bool:

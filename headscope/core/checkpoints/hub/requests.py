@@ -167,7 +167,9 @@ class HubConnection:
         try:
             if self.budget is not None:
                 self.budget.learn(str(answer.url), answer.status_code, answer.headers)
-            _refuse_downgrade(url, str(answer.url), name)
+            if url.startswith("https:") and not str(answer.url).startswith("https:"):
+                host = server_of(str(answer.url))[1]
+                raise NetworkError(f"the server sent {name} from an address without encryption ({host})", _HINT)
             _refuse_paths(answer)
         except BaseException:
             answer.close()
@@ -225,14 +227,6 @@ def server_of(url: str) -> tuple[str, str]:
     """Gives the scheme and the host of a URL."""
     parts = urlsplit(url)
     return parts.scheme, parts.netloc
-
-
-def _refuse_downgrade(asked: str, answered: str, name: str) -> None:
-    """Raises NetworkError if a redirect has led from an encrypted address to one that is not."""
-    if asked.startswith("https:") and not answered.startswith("https:"):
-        raise NetworkError(
-            f"the server sent {name} from an address without encryption ({server_of(answered)[1]})", _HINT
-        )
 
 
 def _refuse_paths(answer: Any) -> None:

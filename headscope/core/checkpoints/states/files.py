@@ -77,7 +77,10 @@ def find_half_download(place: StatePlace) -> Found | None:
     marks = list(_download_marks(place))
     missing = list(_missing_shards(place))
     cut = [(name, short) for name in place.top() if (short := _how_cut(place, name))]
-    if not missing and not cut and not (marks and _lacks_weights(place, marks)):
+    # aria2 removes its mark at the end: a file with one is not whole.
+    unfinished = {name.removesuffix(_OF_ARIA) for name, _ in marks if name.endswith(_OF_ARIA)}
+    has_weights = any(is_weight_file(name) and name not in unfinished for name in place.top())
+    if not missing and not cut and not (marks and not has_weights):
         return None
     evidence = [f"{few_of(name.rpartition('/')[2] for name, _ in marks)} was left by {marks[0][1]}"] if marks else []
     names = "the index names" if any(name in place.names for name in _INDEXES) else "the names of the shards promise"
@@ -113,12 +116,6 @@ def _unfinished_blobs(place: StatePlace) -> Iterator[str]:
         return
     path = Path(place.name[: match.end("name")], _BLOBS)
     yield from (f"{_BLOBS}/{name}" for name in names_below(path, 1) if name.endswith(_OF_HUB))
-
-
-def _lacks_weights(place: StatePlace, marks: list[tuple[str, str]]) -> bool:
-    """True if no weight file is there, or one that aria2 marks as unfinished; it removes its mark at the end."""
-    unfinished = {name.removesuffix(_OF_ARIA) for name, _ in marks if name.endswith(_OF_ARIA)}
-    return not any(is_weight_file(name) and name not in unfinished for name in place.top())
 
 
 def is_weight_file(name: str) -> bool:
@@ -174,7 +171,10 @@ def _how_cut(place: StatePlace, name: str) -> str:
     if start[:4] == _ZIP:
         # The end record of a zip file may be followed by a comment of up to 65,535 bytes.
         at = max(0, size - _TAIL)
-        tail = _read_tail(place, name, at, size)
+        try:
+            tail = place.open(name).read_at(at, size - at)
+        except HeadscopeError:
+            tail = b""
         return "" if _ZIP_END in tail else f"ends early: {size:,} bytes are there, without the end of its archive"
     if not name.endswith(".safetensors") or len(start) < 8:
         return ""
@@ -187,13 +187,6 @@ def _how_cut(place: StatePlace, name: str) -> str:
         expected += max((int(match[1]) for match in _OFFSETS.finditer(header)), default=0)
     is_early = size < expected < _LARGEST_FILE
     return f"ends early: {expected:,} bytes were expected, {size:,} are there" if is_early else ""
-
-
-def _read_tail(place: StatePlace, name: str, at: int, size: int) -> bytes:
-    try:
-        return place.open(name).read_at(at, size - at)
-    except HeadscopeError:
-        return b""
 
 
 _OTHER = {

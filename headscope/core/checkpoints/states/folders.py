@@ -70,11 +70,12 @@ def find_trainer_output(place: StatePlace) -> Found | None:
         "in folders inside.",
         evidence=tuple(evidence),
     )
-    options = {
-        name: Found(replace(several, repair=_take_repair(name)), _read_headers(place.within(name)))
-        for name in (*whole, *others)
-    }
-    return found_between(list(options.items()), several, best)
+    options = []
+    for name in (*whole, *others):
+        sentence = f"Use what is inside (--subfolder {name}), or copy it to a folder for the model:"
+        state = replace(several, repair=repair_by(sentence, TakeFolder(name), "sh"))
+        options.append((name, Found(state, _read_headers(place.within(name)))))
+    return found_between(options, several, best)
 
 
 def _read_headers(folder: StatePlace) -> tuple[TensorHeader, ...] | None:
@@ -89,11 +90,6 @@ def _is_whole(names: Sequence[str]) -> bool:
     ends = (*WEIGHTS, ".distcp")
     has_weights = any(name.endswith(ends) and is_weight_file(name.rpartition("/")[2]) for name in names)
     return has_weights and not {_CONFIG, "adapter_config.json"}.isdisjoint(names)
-
-
-def _take_repair(folder: str) -> Repair:
-    sentence = f"Use what is inside (--subfolder {folder}), or copy it to a folder for the model:"
-    return repair_by(sentence, TakeFolder(folder), "sh")
 
 
 def _best_folder(place: StatePlace, newest: str) -> tuple[str, str]:

@@ -71,7 +71,11 @@ def state_of_peft_keys(manifest: CheckpointManifest, class_name: str) -> Checkpo
     # The rank is the shorter side of the matrix.
     ranks = [min(tensor.shape) for tensor in manifest.tensors if ".lora_A." in tensor.key and tensor.shape]
     targets = sorted({layer.rpartition(".")[2] for layer in layers})
-    kind = "low-rank changes" if ranks else f"changes ({few_of(_adapter_parts(keys, changed))})"
+    kind = "low-rank changes"
+    if not ranks:  # the adapter's tensors in a layer: `ia3_l`, `hada_w1_a`
+        paths = [key.split(".")[:-1] for key in keys if _is_change(key, changed)]
+        parts = {next(part for part in reversed(path) if part != "default") for path in paths}
+        kind = f"changes ({few_of(sorted(parts))})"
     evidence = [f"{beginning:,} of {counted(len(keys), 'key')} contain {PREFIX!r}"] if beginning else []
     evidence.append(f"{counted(len(layers), 'layer')} ({few_of(targets)}) with {kind} beside the weights")
     evidence += [f"PEFT saved {few_of(saved)} whole"] if saved else []
@@ -127,12 +131,6 @@ def _adapter_names(keys: Iterable[str], changed: Container[str]) -> Iterator[str
 def _adapter_name_in(rest: Sequence[str]) -> str:
     """Gives the adapter's name at the beginning of the rest of a key; "" if only the tensor's name is there."""
     return "" if not rest or (len(rest) == 1 and rest[0] in ("", *_TENSORS)) else rest[0]
-
-
-def _adapter_parts(keys: list[str], changed: Container[str]) -> list[str]:
-    """Names an adapter's tensors in a layer: `ia3_l`, `hada_w1_a`."""
-    return sorted({next(part for part in reversed(key.split(".")[:-1]) if part != "default")
-                   for key in keys if _is_change(key, changed)})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,46 +32,24 @@ def find_models(place: StatePlace) -> Found | None:
     return found_between(options, SEVERAL_SETS)
 
 
-_RECOGNIZERS: tuple[Callable[[StatePlace], Found | None], ...] = (
-    find_pointers,
-    find_megatron_core,
-    find_megatron,
-    find_half_download,
-    find_models,
-    find_other_format,
-)
+_Recognizer = Callable[[StatePlace], Found | None]
+_OF_FOLDERS: tuple[_Recognizer, ...] = (
+    find_pointers, find_megatron_core, find_megatron, find_half_download, find_models, find_other_format,
+)  # fmt: skip
+_OF_BAD_FILES: tuple[_Recognizer, ...] = (find_pointers, find_half_download, find_training_file)
+_OF_FILES_HERE: tuple[_Recognizer, ...] = (find_pointers, find_half_download)
+"""Not for a repository of the Hub: there are no pointers in it, and its files are as long as the Hub says."""
 
 
-_STORED: tuple[Callable[[StatePlace], Found | None], ...] = (
-    find_megatron_core,
-    find_megatron,
-    find_models,
-    find_other_format,
-)
-"""Of a repository of the Hub: there are no pointers in it, and its files are as long as the Hub says."""
+def recognize(place: StatePlace, *, is_stored: bool = False, is_bad_file: bool = False) -> Found | None:
+    """Finds the state of a place without weights that `from_pretrained` reads; None if no recognizer knows it.
 
-
-_OF_BAD_FILES = (find_pointers, find_half_download, find_training_file)
-
-
-def recognize(place: StatePlace) -> Found | None:
-    """Finds the state of a place without weights that `from_pretrained` reads; None if no recognizer knows it."""
-    return next((found for find in _RECOGNIZERS if (found := find(place)) is not None), None)
-
-
-def recognize_stored(place: StatePlace) -> Found | None:
-    """Finds the state of a repository of the Hub without weights that `from_pretrained` reads, by few requests."""
-    return next((found for find in _STORED if (found := find(place)) is not None), None)
-
-
-def recognize_bad_stored_file(place: StatePlace) -> Found | None:
-    """Finds the state of a repository with a weight file that is not what its name says."""
-    return find_training_file(place)
-
-
-def recognize_bad_file(place: StatePlace) -> Found | None:
-    """Finds the state of a place with a weight file that is not what its name says; None for another cause."""
-    return next((found for find in _OF_BAD_FILES if (found := find(place)) is not None), None)
+    If it `is_stored`, it is a repository of the Hub, and few requests are made. With `is_bad_file`, it has a weight
+    file that is not what its name says.
+    """
+    recognizers = _OF_BAD_FILES if is_bad_file else _OF_FOLDERS
+    wanted = [find for find in recognizers if not (is_stored and find in _OF_FILES_HERE)]
+    return next((found for find in wanted if (found := find(place)) is not None), None)
 
 
 def as_error(reference: str, state: CheckpointState, kind: type[HeadscopeError] = NotFound) -> HeadscopeError:

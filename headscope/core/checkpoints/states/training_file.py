@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,30 +83,23 @@ def find_training_file(place: StatePlace) -> Found | None:
     top = place.top()
     shards = {name for names in shard_sets(top) for name in names}
     names = [name for name in top if is_weight_file(name) and name not in shards][:_MOST_FILES]
-    files = {name: file for name in names if (file := _training_file(place, name)) is not None}
+    files: dict[str, TrainingFile] = {}
+    for name in names:
+        with suppress(HeadscopeError):
+            file = None if name.endswith(_SAFE) else read_training_file(place.open(name))
+            if file is not None:
+                files[name] = file
     options: _Options = {name: file.options() for name, file in files.items()}
     options |= _under_other_names(place, [name for name in names if name not in files])
-    named = [
-        (_name_of(name, inside, is_one=len(several) == 1, is_alone=len(options) == 1), found)
-        for name, several in options.items()
-        for inside, found in several
-    ]
+    named = []
+    for name, several in options.items():
+        is_one, is_alone = len(several) == 1, len(options) == 1
+        for inside, found in several:
+            # By its file if it is the only model there, by its place in the file if no other file has a model.
+            take = inside if is_alone and not is_one else f"{name}:{inside}"
+            named.append((name if not inside or (is_one and not is_alone) else take, found))
     best = _best_of(files) if len(named) == len(files) else ""
     return found_between(named, SEVERAL_SETS, best)
-
-
-def _name_of(file: str, inside: str, *, is_one: bool, is_alone: bool) -> str:
-    """Names a model: by its file if it `is_one` there, by its place in it if no other file has a model."""
-    if not inside or (is_one and not is_alone):
-        return file
-    return inside if is_alone and not is_one else f"{file}:{inside}"
-
-
-def _training_file(place: StatePlace, name: str) -> TrainingFile | None:
-    try:
-        return None if name.endswith(_SAFE) else read_training_file(place.open(name))
-    except HeadscopeError:
-        return None
 
 
 def _best_of(files: Mapping[str, TrainingFile]) -> str:

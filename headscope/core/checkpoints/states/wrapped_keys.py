@@ -23,8 +23,7 @@ class Rekeying:
 
     def __call__(self, key: str) -> str:
         """Gives the key of a tensor after the change."""
-        for part in self.dropped:
-            key = key.replace(part, "")
+        key = _drop_parts(key, self.dropped)
         return f"{self.instead}{key.removeprefix(self.prefix)}" if key.startswith(self.prefix) else key
 
     def as_code(self) -> str:

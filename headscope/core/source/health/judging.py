@@ -129,13 +129,18 @@ def signs_of(weight: MatrixStatistics, bias: BiasStatistics | None, initial: Ini
     others = max(z for name, z in found.items() if name is not _Measure.MEAN_ROW)
     spread_z = _usable_spread_z(weight)
     count = weight.classes * weight.features
+    moved = 0.0
+    if bias is not None and _is_bias_moved(bias, initial, is_default):
+        # 1 up to a tenth of the weight's spread, 0 from 3 times it.
+        part = bias.largest / weight.spread
+        moved = max(0.0, min(1.0, math.log(_ALONE / part) / math.log(_ALONE / _BESIDE)))
+    # A number at the bound may be rounded up, and is then beyond it without any training.
+    bound = _default_bound(weight) * (1 + {"bfloat16": 2**-8, "float16": 2**-11}.get(weight.precision, 1e-6))
     return Signs(
-        bias_moved=_training_shown_by_bias(bias, weight)
-        if bias is not None and _is_bias_moved(bias, initial, is_default)
-        else 0.0,
+        bias_moved=moved,
         bias_zero=bias is not None and bias.zeros == bias.count,
-        outside=is_default and weight.largest > _default_bound(weight) * (1 + _relative_rounding(weight.precision)),
-        inside=is_default and weight.largest <= _default_bound(weight) * (1 + _relative_rounding(weight.precision)),
+        outside=is_default and weight.largest > bound,
+        inside=is_default and weight.largest <= bound,
         off_grid=weight.draw_z is not None and not _is_on_grid(weight) and count >= _TELLING,
         mean_row=math.log1p(found.get(_Measure.MEAN_ROW, 0.0)),
         others=math.log1p(max(0.0, others - _FITS)),
@@ -190,11 +195,6 @@ def _default_bound(weight: MatrixStatistics) -> float:
     return 1 / math.sqrt(weight.features)
 
 
-def _relative_rounding(dtype: str) -> float:
-    # A number at the bound may be rounded up, and is then beyond it without any training.
-    return {"bfloat16": 2**-8, "float16": 2**-11}.get(dtype, 1e-6)
-
-
 def _is_bias_moved(bias: BiasStatistics, initial: InitialSpread | None, is_default: bool) -> bool:
     """True if no usual initialization leaves a bias with these numbers.
 
@@ -204,12 +204,6 @@ def _is_bias_moved(bias: BiasStatistics, initial: InitialSpread | None, is_defau
     begins_at_zero = initial is not None and initial.bias == 0
     may_be_drawn = bias.is_constant or (bias.is_drawn and (is_default or not begins_at_zero))
     return bias.zeros < bias.count and not may_be_drawn
-
-
-def _training_shown_by_bias(bias: BiasStatistics, weight: MatrixStatistics) -> float:
-    """Gives how much a bias that moved shows of training: 1 up to a tenth of the weight's spread, 0 from 3 times it."""
-    part = bias.largest / weight.spread
-    return max(0.0, min(1.0, math.log(_ALONE / part) / math.log(_ALONE / _BESIDE)))
 
 
 def _relative_change(weight: MatrixStatistics) -> float:
@@ -350,17 +344,22 @@ def _judge_unusual(blank: HeadHealth, weight: MatrixStatistics) -> HeadHealth | 
 
 
 def _judge_by_statistics(blank: HeadHealth, signs: Signs, initial: InitialSpread | None) -> HeadHealth:
-    assert blank.weight is not None
+    weight = blank.weight
+    assert weight is not None
     changed = probability(CHANGED, signs.of_change, signs.of_zeros)
     far = changed * probability(FAR, signs.of_size)
     verdict, confidence = verdict_of(signs, changed, far)
-    reasons = _evidence_sentences(signs, blank.weight, blank.bias, initial)
+    is_open = verdict is HealthVerdict.NOT_DETERMINED
+    reasons = [_why_not_determined(changed)] if is_open else []
+    reasons += [_bias_sentence(signs, blank.bias, initial), _spread_sentence(weight), _rows_sentence(weight)]
+    if signs.outside:
+        reasons.append("its values exceed the bounds of the uniform draw that they otherwise fit")
     return replace(
         blank,
         verdict=verdict,
-        confidence=round(min(confidence, SURE), 3) if verdict is not HealthVerdict.NOT_DETERMINED else None,
+        confidence=None if is_open else round(min(confidence, SURE), 3),
         basis=HealthBasis.STATISTICS,
-        reasons=reasons if verdict is not HealthVerdict.NOT_DETERMINED else (_why_not_determined(changed), *reasons),
+        reasons=tuple(reasons),
         fresh=round(1 - changed, 4),
         briefly_trained=round(changed - far, 4),
         trained=round(far, 4),
@@ -389,15 +388,6 @@ def _why_not_determined(changed: float) -> str:
     if changed >= ENOUGH:  # and yet no verdict: only its spread speaks for it
         return "its spread is unlike the class's own initialization, but another initialization may have left it"
     return f"the probability that it was trained is {changed:.0%}, too low for a verdict"
-
-
-def _evidence_sentences(
-    signs: Signs, weight: MatrixStatistics, bias: BiasStatistics | None, initial: InitialSpread | None
-) -> tuple[str, ...]:
-    sentences = [_bias_sentence(signs, bias, initial), _spread_sentence(weight), _rows_sentence(weight)]
-    if signs.outside:
-        sentences.append("its values exceed the bounds of the uniform draw that they otherwise fit")
-    return tuple(sentences)
 
 
 def _bias_sentence(signs: Signs, bias: BiasStatistics | None, initial: InitialSpread | None) -> str:

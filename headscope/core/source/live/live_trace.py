@@ -43,6 +43,7 @@ def trace_live_model(
 
     from headscope.core.model.quiet import quiet
     from headscope.core.trace import trace_called, trace_head
+    from headscope.core.trace.record.execution import runs_with_values
 
     module = unwrapped.module
     caller = unwrapped.caller
@@ -55,7 +56,9 @@ def trace_live_model(
         if caller is not None:
             return trace_called(caller, task, token_names(module), output=output)
         traced = _trace_by_shape(module, task, output) if by_shape or _runs_known_code(module) else None
-        if traced is not None and (by_shape or _holds_with_values(traced, module)):
+        if traced is not None and (
+            by_shape or (not traced.trace.not_determined and runs_with_values(module, traced.program.execution))
+        ):
             return traced
         return trace_head(module, task, token_names(module), prove=True, output=output)
 
@@ -72,13 +75,6 @@ def _trace_by_shape(module: PreTrainedModel, task: Task, output: str | None) -> 
         if isinstance(copied, PreTrainedModel):
             return trace_head(copied, task, token_names(module), prove=True, output=output)
     return None
-
-
-def _holds_with_values(traced: TracedHead, module: PreTrainedModel) -> bool:
-    """True if a trace without values left nothing open, and the model takes what its copy took."""
-    from headscope.core.trace.record.execution import runs_with_values
-
-    return not traced.trace.not_determined and runs_with_values(module, traced.program.execution)
 
 
 def _runs_known_code(module: nn.Module) -> bool:

@@ -57,6 +57,7 @@ def unwrap(reference: Any) -> Unwrapped:
 
     Raises UsageError or Unsupported for what has no `forward` in Python or no weights to examine.
     """
+    import torch
     from torch import nn
 
     if isinstance(reference, type):
@@ -70,7 +71,9 @@ def unwrap(reference: Any) -> Unwrapped:
         raise Unsupported(
             f"{_class_word(found.module)} has no Python forward whose operations headscope can record", _ORIGINAL
         )
-    _refuse_torchscript(found.module)
+    if isinstance(found.module, torch.jit.ScriptModule):
+        what = f"{_class_word(found.module)} is TorchScript, whose operations headscope can't record"
+        raise Unsupported(what, _ORIGINAL)
     found, shards = _with_whole_parameters(found, reference)
     found = _unwrap_lightning(found)
     _refuse_unexaminable(found.module)
@@ -146,13 +149,6 @@ def _inside_wrapper(wrapper: Any) -> Any:
         if inner is not None:
             return inner
     return module.get_base_model() if callable(getattr(module, "get_base_model", None)) else None
-
-
-def _refuse_torchscript(module: nn.Module) -> None:
-    import torch
-
-    if isinstance(module, torch.jit.ScriptModule):
-        raise Unsupported(f"{_class_word(module)} is TorchScript, whose operations headscope can't record", _ORIGINAL)
 
 
 def _refuse_unexaminable(module: nn.Module) -> None:

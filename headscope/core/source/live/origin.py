@@ -224,7 +224,9 @@ def _status_now(item: ParameterOrigin, stated: ParameterOrigin, present: Present
     is_resizable = plain_name(item.name) in present.resized
     if item.name in present.held.empty:
         return ParameterStatus.UNKNOWN
-    if _is_reshaped(item, stated) or (is_resizable and stated.status is ParameterStatus.MISMATCHED):
+    # Replaced after the load. Packed and sharded parameters have shapes that say nothing.
+    is_reshaped = item.shape != stated.shape and item.count > 0 and not _is_packed(item, stated)
+    if is_reshaped or (is_resizable and stated.status is ParameterStatus.MISMATCHED):
         return ParameterStatus.UNKNOWN if is_resizable else ParameterStatus.NEW
     if item.name in present.held.changed:
         return ParameterStatus.CHANGED
@@ -243,11 +245,6 @@ def _status_of_loaded(name: str, present: Present) -> ParameterStatus:
     if is_compared:
         return ParameterStatus.CHANGED
     return ParameterStatus.LOADED if is_marked else ParameterStatus.UNKNOWN
-
-
-def _is_reshaped(held: ParameterOrigin, stated: ParameterOrigin) -> bool:
-    """True if a parameter was replaced after the load. Packed and sharded ones have shapes that say nothing."""
-    return held.shape != stated.shape and held.count > 0 and not _is_packed(held, stated)
 
 
 def _is_packed(held: ParameterOrigin, stated: ParameterOrigin) -> bool:

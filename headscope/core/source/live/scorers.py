@@ -123,7 +123,13 @@ def trained_inside(module: nn.Module) -> nn.Module | Scorer | None:
     parts = [(name, part) for name, part in module.named_children() if next(part.parameters(), None) is not None]
     alone = parts[0][1] if len(parts) == 1 and not list(module.parameters(recurse=False)) else None
     if lightning.has_forward(module):
-        return alone if alone is not None and passes_on(module, alone) else _own_scorer(module)
+        if alone is not None and passes_on(module, alone):
+            return alone
+        try:
+            path, inside = _model_inside(module)
+        except Unsupported:
+            return None
+        return Scorer(module, inside, path)
     if alone is not None:
         return alone
     names = ", ".join(name for name, _ in parts)
@@ -131,14 +137,6 @@ def trained_inside(module: nn.Module) -> nn.Module | Scorer | None:
         f"{type(module).__name__} has no forward, so headscope can't see how {names} make the scores",
         "define a forward that returns the scores",
     )
-
-
-def _own_scorer(module: nn.Module) -> Scorer | None:
-    try:
-        path, inside = _model_inside(module)
-    except Unsupported:
-        return None
-    return Scorer(module, inside, path)
 
 
 def passes_on(module: nn.Module, inner: nn.Module) -> bool:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headscope.core.facts import (
-    AdapterFacts,
     CheckpointFacts,
     CheckpointKind,
     CheckpointManifest,
@@ -45,6 +44,11 @@ def assemble(  # noqa: PLR0917 - each is what one step came to
     command: str, manifest: CheckpointManifest, choice: Choice, loaded: Loaded, traced: Traced, diagnosis: Diagnosis
 ) -> Report:
     """Joins what was read, built, loaded and traced into a report, with the notes and the gaps of each step."""
+    from headscope.core.model.loading.adapters import adapter_facts
+
+    adapter, gaps = manifest.adapter, manifest.gaps
+    if manifest.kind is not CheckpointKind.CLASS and manifest.format is WeightsFormat.NONE and not gaps:
+        gaps = (Gap("weights", "the checkpoint holds no weight file"),)
     head = join_head(traced.trace, loaded.diff) if traced.trace else None
     return Report(
         tool_version=tool_version(),
@@ -61,13 +65,13 @@ def assemble(  # noqa: PLR0917 - each is what one step came to
             *(traced.trace.notes if traced.trace else ()),
         ),
         not_determined=(
-            *_gaps_of(manifest),
+            *gaps,
             # Unpacking quantized weights may add gaps to those of the manifest, which the diff repeats.
             *(gap for gap in loaded.diff.gaps if gap not in manifest.gaps),
             *traced.gaps,
             *(traced.trace.not_determined if traced.trace else ()),
         ),
-        adapter=_adapter_facts(manifest, loaded, head),
+        adapter=None if adapter is None else adapter_facts(loaded, adapter, manifest, head),
         repaired=_facts_after_repair(diagnosis, traced.trace),
     )
 
@@ -91,12 +95,6 @@ def without_head(report: Report) -> Report:
     )
 
 
-def _adapter_facts(manifest: CheckpointManifest, loaded: Loaded, head: Head | None) -> AdapterFacts | None:
-    from headscope.core.model.loading.adapters import adapter_facts
-
-    return None if manifest.adapter is None else adapter_facts(loaded, manifest.adapter, manifest, head)
-
-
 def _facts_after_repair(diagnosis: Diagnosis, trace: HeadTrace | None) -> Repaired | None:
     """Gives the weights and the head that the checkpoint would have after its repair; None without a repair."""
     if diagnosis.weights is None:
@@ -105,13 +103,6 @@ def _facts_after_repair(diagnosis: Diagnosis, trace: HeadTrace | None) -> Repair
     return Repaired(
         tuple(state.rule for state in diagnosis.states if state.repair), diagnosis.change, diagnosis.weights, head
     )
-
-
-def _gaps_of(manifest: CheckpointManifest) -> tuple[Gap, ...]:
-    is_checkpoint = manifest.kind is not CheckpointKind.CLASS
-    if is_checkpoint and manifest.format is WeightsFormat.NONE and not manifest.gaps:
-        return (Gap("weights", "the checkpoint holds no weight file"),)
-    return manifest.gaps
 
 
 def checkpoint_facts(manifest: CheckpointManifest) -> CheckpointFacts:

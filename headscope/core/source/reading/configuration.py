@@ -100,10 +100,13 @@ def built_facts(config: Any) -> BuiltFacts:
 def special_ids(fields: Mapping[str, Any]) -> tuple[tuple[int, ...], tuple[tuple[str, int], ...]]:
     """Reads the ids of end tokens, and those of special tokens by their roles, from a configuration's fields."""
     eos = fields.get("eos_token_id")
-    by_role = ((role, _first_id(fields.get(f"{role}_token_id"))) for role in ROLES)
+    stated = ((role, fields.get(f"{role}_token_id")) for role in ROLES)
+    # There may be several end tokens: the first one counts.
+    by_role = ((role, item[0] if isinstance(item, list) and item else item) for role, item in stated)
+    # `isinstance` would take True for 1.
     return (
         tuple(item for item in (eos if isinstance(eos, list) else [eos]) if type(item) is int),
-        tuple((role, number) for role, number in by_role if number is not None),
+        tuple((role, number) for role, number in by_role if type(number) is int),
     )
 
 
@@ -128,11 +131,6 @@ def with_tables(built: BuiltFacts, model: nn.Module) -> BuiltFacts:
 def _int_or_none(value: Any) -> int | None:
     # `isinstance` would take True for 1.
     return value if type(value) is int else None
-
-
-def _first_id(value: Any) -> int | None:
-    """Gives an id, or the first one of a list, as there may be several end tokens."""
-    return _int_or_none(value[0] if isinstance(value, list) and value else value)
 
 
 def config_facts(config: Mapping[str, Any]) -> ConfigFacts:

@@ -44,20 +44,15 @@ def trace_token_rows(skeleton: PreTrainedModel, choice: Choice) -> tuple[TracedH
     model.train(False)
     with quiet():
         traced = trace_head(model, choice.task, names, prove=True, twins=lambda: shallow_twins(model))
-    _check_shapes(model, skeleton, traced.trace, {size: whole})
+    own, other = ({name: tuple(item.shape) for name, item in of.named_parameters()} for of in (model, skeleton))
+    for name in traced.trace.parameters:
+        if name not in other or tuple(whole if axis == size else axis for axis in own.get(name, ())) != other[name]:
+            raise Unsupported(f"{name} has another shape in a copy of the model with fewer tokens", "")
     return replace(traced, trace=_with_true_tokens(traced.trace, choice, size, whole)), small
 
 
 def _token_of(row: object) -> str:
     return str(getattr(row, "token", "")) or f"id_{getattr(row, 'id', '')}"
-
-
-def _check_shapes(small: PreTrainedModel, skeleton: PreTrainedModel, trace: HeadTrace, renamed: dict[int, int]) -> None:
-    """Raises Unsupported if the head of the small copy differs from the checkpoint's in more than the vocabulary."""
-    own, other = ({name: tuple(item.shape) for name, item in of.named_parameters()} for of in (small, skeleton))
-    for name in trace.parameters:
-        if name not in other or tuple(renamed.get(axis, axis) for axis in own.get(name, ())) != other[name]:
-            raise Unsupported(f"{name} has another shape in a copy of the model with fewer tokens", "")
 
 
 def _with_true_tokens(trace: HeadTrace, choice: Choice, size: int, whole: int) -> HeadTrace:

@@ -90,8 +90,12 @@ def _with_shapes(model: Any, lean: LeanModel) -> Any:
 
 
 def _build_graph(model: Any, lean: LeanModel, file: str) -> OnnxGraph:
+    import onnx
+
     graph = model.graph
-    names = _dtype_names()
+    # PyTorch's names of ONNX's number formats.
+    renamed = {"FLOAT": "float32", "DOUBLE": "float64"}
+    names = {number: renamed.get(name, name.lower()) for name, number in onnx.TensorProto.DataType.items()}
     constants = dict(_stored_constants(graph))
     tensors = {
         name: TensorHeader(name, names.get(item.data_type, str(item.data_type)), tuple(item.dims), file)
@@ -108,7 +112,16 @@ def _build_graph(model: Any, lean: LeanModel, file: str) -> OnnxGraph:
     # What the exporter declared wins over what was inferred.
     shapes |= {item.name: item.shape for item in (*inputs, *outputs) if item.shape}
     return OnnxGraph(
-        nodes=tuple(_read_node(item) for item in graph.node),
+        nodes=tuple(
+            OnnxNode(
+                _decode_name(item.op_type),
+                _decode_name(item.domain),
+                tuple(map(_decode_name, item.input)),
+                tuple(map(_decode_name, item.output)),
+                {_decode_name(attribute.name): _read_attribute(attribute) for attribute in item.attribute},
+            )
+            for item in graph.node
+        ),
         inputs=inputs,
         outputs=outputs,
         tensors=tensors,
@@ -129,12 +142,6 @@ def _stored_constants(graph: Any) -> Iterator[tuple[str, Any]]:
             for attribute in node.attribute:
                 if attribute.HasField("t"):
                     yield _decode_name(node.output[0]), attribute.t
-
-
-def _read_node(item: Any) -> OnnxNode:
-    attributes = {_decode_name(attribute.name): _read_attribute(attribute) for attribute in item.attribute}
-    inputs, outputs = tuple(map(_decode_name, item.input)), tuple(map(_decode_name, item.output))
-    return OnnxNode(_decode_name(item.op_type), _decode_name(item.domain), inputs, outputs, attributes)
 
 
 def _decode_name(name: str | bytes) -> str:
@@ -159,15 +166,13 @@ def _read_value_info(item: Any, names: Mapping[int, str]) -> ExportValue:
 
 
 def _read_shape(item: Any) -> Shape:
-    return tuple(
-        axis.dim_value if axis.HasField("dim_value") else _axis_name(_decode_name(axis.dim_param))
-        for axis in item.type.tensor_type.shape.dim
-    )
-
-
-def _axis_name(name: str) -> str:
-    """Gives the name of an axis that varies; "?" for one that the inference only numbered."""
-    return "?" if not name or name.startswith("unk__") else name
+    shape = list[int | str]()
+    for axis in item.type.tensor_type.shape.dim:
+        name = _decode_name(axis.dim_param)
+        # An axis that varies has a name, but the inference only numbers some.
+        varying = "?" if not name or name.startswith("unk__") else name
+        shape.append(axis.dim_value if axis.HasField("dim_value") else varying)
+    return tuple(shape)
 
 
 def _read_integers(item: Any) -> tuple[int, ...] | None:
@@ -183,14 +188,6 @@ def _read_integers(item: Any) -> tuple[int, ...] | None:
     return stored if len(stored) == prod(item.dims) else None
 
 
-def _dtype_names() -> dict[int, str]:
-    """Gives PyTorch's names of ONNX's number formats."""
-    import onnx
-
-    renamed = {"FLOAT": "float32", "DOUBLE": "float64"}
-    return {number: renamed.get(name, name.lower()) for name, number in onnx.TensorProto.DataType.items()}
-
-
 def _labels_in_metadata(metadata: Mapping[str, str]) -> tuple[str, ...]:
     """Reads the class names from the metadata: a JSON list, or an object from IDs to names."""
     for key in _LABEL_KEYS:
@@ -201,17 +198,12 @@ def _labels_in_metadata(metadata: Mapping[str, str]) -> tuple[str, ...]:
             found = json.loads(text)
         except (ValueError, RecursionError):
             continue
-        names = _names_by_id(found) if isinstance(found, dict) else found
-        if isinstance(names, list) and names and all(isinstance(name, str) for name in names):
-            return tuple(name[:_LONGEST_LABEL] for name in names[:_MOST_LABELS])
+        if isinstance(found, dict):
+            are_ids = all(key.isascii() and key.isdigit() and len(key) < 10 for key in found)
+            found = [found[key] for key in sorted(found, key=int)] if are_ids else []
+        if isinstance(found, list) and found and all(isinstance(name, str) for name in found):
+            return tuple(name[:_LONGEST_LABEL] for name in found[:_MOST_LABELS])
     return ()
-
-
-def _names_by_id(found: Mapping[str, Any]) -> list[Any]:
-    """Sorts the names by ID; empty if an ID is not a number."""
-    if not all(key.isascii() and key.isdigit() and len(key) < 10 for key in found):
-        return []
-    return [found[key] for key in sorted(found, key=int)]
 
 
 def names_of(values: Iterable[ExportValue]) -> tuple[str, ...]:

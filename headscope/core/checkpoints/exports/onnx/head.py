@@ -51,16 +51,15 @@ def head_of_graph(graph: OnnxGraph) -> ExportHead:
     named = [item for item in graph.outputs if item.name == _SCORES]
     # A single output holds the scores whatever its name is.
     scores = named[0] if named else (graph.outputs[0] if len(graph.outputs) == 1 else None)
-    found = _HeadWalk(Walk(graph), scores).head() if scores is not None else _head_without_scores(graph)
+    if scores is not None:
+        found = _HeadWalk(Walk(graph), scores).head()
+    else:
+        listed = ", ".join(names_of(graph.outputs)[:10]) or "none"
+        gap = Gap(GapTopic.HEAD, f"no output is named {_SCORES}, and there is more than one or none: {listed}")
+        found = ExportHead(HeadBasis.GRAPH, None, "", (), (), None, (), KNOWLEDGE, not_determined=(gap,))
     if graph.is_partial:
         found = replace(found, not_determined=(*found.not_determined, Gap("graph", graph.is_partial)))
     return replace(found, labels=graph.labels, inputs=graph.inputs, outputs=graph.outputs)
-
-
-def _head_without_scores(graph: OnnxGraph) -> ExportHead:
-    listed = ", ".join(names_of(graph.outputs)[:10]) or "none"
-    gap = Gap(GapTopic.HEAD, f"no output is named {_SCORES}, and there is more than one or none: {listed}")
-    return ExportHead(HeadBasis.GRAPH, None, "", (), (), None, (), KNOWLEDGE, not_determined=(gap,))
 
 
 @dataclass(frozen=True, slots=True)

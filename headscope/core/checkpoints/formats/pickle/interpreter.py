@@ -29,7 +29,7 @@ from headscope.core.checkpoints.formats.pickle.values import (
     is_of_a_package,
     storage_dtype,
 )
-from headscope.errors import HeadscopeError, Malformed
+from headscope.errors import HeadscopeError
 
 _LONGEST_ARGUMENT = 65_536
 _LONGEST_OF_ANY = 24_000_000
@@ -87,17 +87,13 @@ def _run_operations(machine: Machine, file: IO[bytes]) -> Any:
             return machine.pop()
         found = operations.get(code)
         if found is None:
-            raise _unknown_operation_error(machine, code, file.tell() - 1)
+            name, position = _NAMES.get(code), file.tell() - 1
+            if name is None:
+                raise machine.bad(f"it cannot be parsed (byte {code[0]} at {position} is not an operation)")
+            raise machine.bad(f"the operation {name} at byte {position} does not belong in one")
         argument, act = found
         act(machine, None if argument is None else _read_argument(argument, arguments, machine))
     raise machine.bad("it ends without STOP")
-
-
-def _unknown_operation_error(machine: Machine, code: bytes, position: int) -> Malformed:
-    name = _NAMES.get(code)
-    if name is None:
-        return machine.bad(f"it cannot be parsed (byte {code[0]} at {position} is not an operation)")
-    return machine.bad(f"the operation {name} at byte {position} does not belong in one")
 
 
 def _read_argument(reader: Callable[[Any], Any], file: _BoundedFile, machine: Machine) -> Any:
@@ -139,14 +135,12 @@ def _tuple_of(count: int) -> Callable[[Machine, Any], None]:
     return act
 
 
-def _tuple_to_mark(machine: Machine, argument: Any) -> None:
-    items = machine.pop_to_mark()
-    machine.push(tuple(items), OBJECT + len(items) * SLOT)
+def _collector_of(make: Callable[[list[Any]], Any]) -> Callable[[Machine, Any], None]:
+    def act(machine: Machine, argument: Any) -> None:
+        items = machine.pop_to_mark()
+        machine.push(make(items), OBJECT + len(items) * SLOT)
 
-
-def _list_to_mark(machine: Machine, argument: Any) -> None:
-    items = machine.pop_to_mark()
-    machine.push(items, OBJECT + len(items) * SLOT)
+    return act
 
 
 def _dict_to_mark(machine: Machine, argument: Any) -> None:
@@ -292,11 +286,6 @@ def _new_object_with_names(machine: Machine, argument: Any) -> None:
     machine.top().state = named
 
 
-def _frozen_set(machine: Machine, argument: Any) -> None:
-    items = machine.pop_to_mark()
-    machine.push(Opaque("builtins.frozenset", arguments=tuple(items)), OBJECT + len(items) * SLOT)
-
-
 _ACTIONS: dict[str, Callable[[Machine, Any], None]] = {
     "PROTO": _do_nothing,
     "FRAME": _do_nothing,
@@ -309,11 +298,11 @@ _ACTIONS: dict[str, Callable[[Machine, Any], None]] = {
     "EMPTY_TUPLE": _pusher_of(tuple),
     "EMPTY_SET": _pusher_of(Opaque, OBJECT),
     "ADDITEMS": _add_items,
-    "TUPLE": _tuple_to_mark,
+    "TUPLE": _collector_of(tuple),
     "TUPLE1": _tuple_of(1),
     "TUPLE2": _tuple_of(2),
     "TUPLE3": _tuple_of(3),
-    "LIST": _list_to_mark,
+    "LIST": _collector_of(list),
     "DICT": _dict_to_mark,
     "SETITEM": _set_item,
     "SETITEMS": lambda machine, argument: _set_pairs(machine, machine.pop_to_mark()),
@@ -349,7 +338,11 @@ _OPERATIONS: dict[bytes, tuple[Callable[[Any], Any] | None, Callable[[Machine, A
 _OF_ANY_OBJECT = _OPERATIONS | {
     opcode.code.encode("latin-1"): (None, act)
     for opcode in pickletools.opcodes
-    for name, act in (("NEWOBJ", _new_opaque), ("NEWOBJ_EX", _new_object_with_names), ("FROZENSET", _frozen_set))
+    for name, act in (
+        ("NEWOBJ", _new_opaque),
+        ("NEWOBJ_EX", _new_object_with_names),
+        ("FROZENSET", _collector_of(lambda items: Opaque("builtins.frozenset", arguments=tuple(items)))),
+    )
     if opcode.name == name
 }
 """What is read beside where a pickle may hold any object."""

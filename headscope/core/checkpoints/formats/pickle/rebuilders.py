@@ -34,17 +34,11 @@ def _rebuild_tensor(machine: Machine, arguments: tuple[Any, ...]) -> PickledTens
             shape
         ) == len(strides) <= _MOST_AXES and all(map(is_size, (offset, *shape, *strides))):
             begin = offset if _is_contiguous(shape, strides) else None
-            return PickledTensor(
-                storage, shape, storage.dtype, _needed_elements(offset, shape, strides), begin, offset, strides
-            )
+            # The elements of the storage that the view needs.
+            last = offset + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+            extent = 0 if 0 in shape else last + 1
+            return PickledTensor(storage, shape, storage.dtype, extent, begin, offset, strides)
     raise machine.bad("a tensor is made from something that is not a storage and a shape")
-
-
-def _needed_elements(offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
-    """Counts the elements of a storage that a view needs; 0 if it is empty."""
-    if 0 in shape:
-        return 0
-    return offset + 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
 
 
 def _is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:

@@ -64,7 +64,7 @@ def read_linear_classifier(source: ByteSource) -> tuple[Any, Any]:
         for one in arrays
     )
     classes = made.state.get("classes_")
-    count = len(_read_labels(classes)) if isinstance(classes, Instance) else 0
+    count = len(_read_labels(classes)[0])
     if weight.ndim != 2 or bias.shape != weight.shape[:1] or len(weight) != (1 if count == 2 else count):
         sizes = f"weights of shape {list(weight.shape)}, intercepts of shape {list(bias.shape)} and {count} classes"
         raise Unsupported(f"{source.name} holds {sizes}, which don't fit each other", "save the model again")
@@ -168,12 +168,11 @@ def _scikit_head(made: Instance, name: str) -> PickledHead:
     shape, dtype = _describe_array(coefficients)
     if shape is None:
         return PickledHead(made.kind.name, reason=f"{name} holds a {made.kind.name}, whose weights are not read")
-    labels = tuple(_read_labels(classes)) if isinstance(classes, Instance) else ()
+    labels, are_texts = _read_labels(classes)
     has_bias = _describe_array(state.get("intercept_"))[0] is not None
     version = state.get("_sklearn_version")
     library = f"scikit-learn {version}" if isinstance(version, str) else ""
-    is_text = isinstance(classes, Instance) and _holds_texts(classes)
-    return PickledHead(made.kind.name, labels, shape, dtype, has_bias, library, classes_are_texts=is_text)
+    return PickledHead(made.kind.name, tuple(labels), shape, dtype, has_bias, library, classes_are_texts=are_texts)
 
 
 def _describe_array(value: Any) -> tuple[tuple[int, ...] | None, str]:
@@ -192,28 +191,19 @@ def _describe_array(value: Any) -> tuple[tuple[int, ...] | None, str]:
 _FLOATS = {("f", 8): "float64", ("f", 4): "float32", ("f", 2): "float16"}
 
 
-def _read_labels(made: Instance) -> list[str]:
-    """Reads the classes as texts; empty if their kind is not known."""
+def _read_labels(made: Any) -> tuple[list[str], bool]:
+    """Reads the classes as texts, none if their kind is not known, and whether they are texts and not numbers."""
+    if not isinstance(made, Instance):
+        return [], False
     data = made.arguments[0] if made.arguments else None
     if made.kind == _WRAPPER and isinstance(data, bytes):
-        return _decode_items(data, *_dtype_of(made.state.get("dtype")))
-    return [str(item) for item in _listed_items(made)[:_MOST_LABELS] if isinstance(item, str | int)]
-
-
-def _listed_items(made: Instance) -> list[Any]:
-    """Gives the items of an array that is stored as a list; empty for one that is stored as numbers."""
-    data = made.arguments[0] if made.arguments else None
+        kind, width = _dtype_of(made.state.get("dtype"))
+        return _decode_items(data, kind, width), kind in {"U", "S"}
     inner = data if isinstance(data, Instance) else made
     found = inner.state[-1] if isinstance(inner.state, tuple) and inner.state else None
-    return found if isinstance(found, list) else []
-
-
-def _holds_texts(made: Instance) -> bool:
-    """True if an array holds texts, and not numbers."""
-    if made.kind == _WRAPPER and made.arguments and isinstance(made.arguments[0], bytes):
-        return _dtype_of(made.state.get("dtype"))[0] in {"U", "S"}
-    items = _listed_items(made)
-    return bool(items) and all(isinstance(item, str) for item in items)
+    items = found if isinstance(found, list) else []  # an array that is stored as a list
+    labels = [str(item) for item in items[:_MOST_LABELS] if isinstance(item, str | int)]
+    return labels, bool(items) and all(isinstance(item, str) for item in items)
 
 
 def _decode_items(data: bytes, kind: str, width: int) -> list[str]:
