@@ -74,7 +74,7 @@ def state_of_peft_keys(manifest: CheckpointManifest, class_name: str) -> Checkpo
     kind = "low-rank changes"
     if not ranks:  # the adapter's tensors in a layer: `ia3_l`, `hada_w1_a`
         paths = [key.split(".")[:-1] for key in keys if _is_change(key, changed)]
-        parts = {next(part for part in reversed(path) if part != "default") for path in paths}
+        parts = {next((part for part in reversed(path) if part != "default"), "default") for path in paths}
         kind = f"changes ({few_of(sorted(parts))})"
     evidence = [f"{beginning:,} of {counted(len(keys), 'key')} contain {PREFIX!r}"] if beginning else []
     evidence.append(f"{counted(len(layers), 'layer')} ({few_of(targets)}) with {kind} beside the weights")
