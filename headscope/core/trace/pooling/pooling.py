@@ -186,19 +186,16 @@ def _state_after(step: Step, reading: Reading) -> State:
         return tuple(averaged(part, step, reading) for part in parts) if step.name == "div" else parts
     merged = _with_choices(step, open_ones, _merge_states([state for _, state in open_ones]), reading)
     if _keeps_tokens(step, open_ones[0][0], reading):
-        mixes = step.name in _RECURRENT or (step.name in _PRODUCTS and _open_operands(step, reading) > 1)
+        # A tensor that occurs twice counts twice.
+        operands = [reading.states.get(id(tensor)) for operation in step.operations for tensor, _ in operation.inputs]
+        is_product = step.name in _PRODUCTS and sum(isinstance(state, Tokens) for state in operands) > 1
+        mixes = step.name in _RECURRENT or is_product
         if _is_window(step, open_ones[0][0], reading):
             merged = replace(merged, mixed=True, window=step)
         by = (*merged.touched_by, step) if mixes else merged.touched_by
         state = replace(merged, mixed=merged.mixed or bool(closed) or mixes, touched_by=by)
         return _after_changes(step, state, reading)
     return _join_parts(step, [*closed, *collapse(step, open_ones[0][0], merged, reading)], len(entering), reading)
-
-
-def _open_operands(step: Step, reading: Reading) -> int:
-    """Counts the operands of a step that have their token axis, with a tensor that occurs twice counted twice."""
-    operands = [tensor for operation in step.operations for tensor, _ in operation.inputs]
-    return sum(isinstance(reading.states.get(id(tensor)), Tokens) for tensor in operands)
 
 
 def _join_parts(step: Step, parts: list[Part], operands: int, reading: Reading) -> tuple[Part, ...]:
@@ -309,7 +306,10 @@ def _after_weighing(step: Step, state: Tokens, reading: Reading) -> Tokens:
         if step.name == "mul" and any(not is_binary(item) for item in _known_beside(step, reading)):
             return replace(state, weighted=True, touched_by=(*state.touched_by, step))
         return replace(state, masked=True, touched_by=(*state.touched_by, step))
-    if step.name == "mul" and (_differs_by_position(step, reading) or _has_weights_beside(step, reading)):
+    # A product weighs positions if both factors are made from the hidden states and have a token axis.
+    entering = entering_tensors(step, reading.head)
+    is_by_position = len(entering) > 1 and all(reading.axes.of(tensor) for tensor in entering)
+    if step.name == "mul" and (is_by_position or _has_weights_beside(step, reading)):
         return replace(state, weighted=True, touched_by=(*state.touched_by, step))
     return state
 
@@ -340,12 +340,6 @@ def _reads_other_mask(step: Step, reading: Reading) -> bool:
         for operation in step.operations
         for tensor, producer in operation.inputs
     )
-
-
-def _differs_by_position(step: Step, reading: Reading) -> bool:
-    """True if a product weighs positions: both factors are made from the hidden states and have a token axis."""
-    entering = entering_tensors(step, reading.head)
-    return len(entering) > 1 and all(reading.axes.of(tensor) for tensor in entering)
 
 
 def _has_weights_beside(step: Step, reading: Reading) -> bool:

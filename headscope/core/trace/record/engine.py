@@ -115,7 +115,8 @@ class ShapeOnlyMode(OwnRandomness):  # type: ignore[no-untyped-call]  # upstream
             # real values: so each guess is kept with its line, and outside the base model it leaves the head path
             # open.
             self._on_guess(True)
-            return _guessed_scalar(operands[0])
+            dtype = operands[0].dtype
+            return False if dtype == torch.bool else 0.0 if dtype.is_floating_point else 0
         if name in _FACTORIES and _asks_for_integers(args, kwargs):
             return func(torch.empty(args[0].shape, dtype=kwargs["dtype"]), *args[1:], **kwargs | {"device": CPU})
         if any(operand.is_meta for operand in operands):
@@ -131,12 +132,6 @@ def _asks_for_integers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     if dtype is None or dtype.is_floating_point or dtype.is_complex or not args[0].is_meta:
         return False
     return bool(args[0].numel() <= _MOST_INTEGERS)
-
-
-def _guessed_scalar(tensor: torch.Tensor) -> bool | int | float:
-    if tensor.dtype == torch.bool:
-        return False
-    return 0.0 if tensor.dtype.is_floating_point else 0
 
 
 def _run_on_meta(
