@@ -122,7 +122,7 @@ def with_adapter(
     if own is not None and not adapter.gaps:
         load = _load_on_own_class(*own)
     gaps = (Gap(GapTopic.ADAPTER_FIT, load.unknown),) if load.unknown and not adapter.gaps else ()
-    faults = tuple(_find_faults(load, adapter, {item.name: item for item in loaded.diff.parameters}))
+    faults = tuple(_find_faults(load, adapter))
     diff = replace(joined.diff, gaps=(*joined.diff.gaps, *adapter.gaps, *gaps))
     return replace(joined, faults=(*faults, *loaded.faults), diff=diff)
 
@@ -149,7 +149,7 @@ def _is_whole(header: TensorHeader) -> bool:
     return header.dtype.startswith(("int", "uint"))
 
 
-def _find_faults(load: AdapterLoad, adapter: CheckpointManifest, names: Mapping[str, Any]) -> Iterator[AdapterFault]:
+def _find_faults(load: AdapterLoad, adapter: CheckpointManifest) -> Iterator[AdapterFault]:
     """Yields what PEFT refuses, leaves and lacks, and what it loads as other values than were trained."""
     if adapter.format is WeightsFormat.NONE and adapter.gaps:
         yield AdapterFault(AdapterFaultKind.REFUSED, "weights", "its weight file is missing", "")

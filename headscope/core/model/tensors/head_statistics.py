@@ -26,9 +26,10 @@ _COARSE = 3.5
 """What Rayleigh's test exceeds at random in one case of 200,000."""
 _REGULAR_ANGLES = 0.37
 """How regular the angles of normal draws are on the grid after they were rounded, whatever the spread: measured."""
-_DISTRIBUTIONS = (("normal", 3.0), ("uniform", 1.8), ("truncated normal", 2.36))
-"""Kurtosis of the distributions that initializations draw from; `trunc_normal_` cuts at two standard deviations at
-most, and at none with the usual spreads."""
+_KURTOSIS = {3.0: 24.0, 1.8: 1.45, 2.36: 9.0}
+"""Kurtosis of the distributions that initializations draw from (normal, uniform, truncated normal), and what its
+variance in n numbers is n times. `trunc_normal_` cuts at two standard deviations at most, and at none with the usual
+spreads."""
 
 
 def matrix_statistics(name: str, matrix: torch.Tensor, initial_spread: float | None) -> MatrixStatistics:
@@ -54,7 +55,10 @@ def matrix_statistics(name: str, matrix: torch.Tensor, initial_spread: float | N
         mean=float(numbers.mean()),
         largest=float(numbers.abs().max()),
         kurtosis=kurtosis,
-        shape_z=min((_kurtosis_z(kurtosis, numbers.numel(), usual) for _, usual in _DISTRIBUTIONS), key=abs),
+        shape_z=min(
+            ((kurtosis - usual) / math.sqrt(variance / numbers.numel()) for usual, variance in _KURTOSIS.items()),
+            key=abs,
+        ),
         initial_spread=initial_spread,
         spread_z=None if initial_spread is None else spread_z(spread, initial_spread, numbers.numel(), kurtosis),
         scheme=scheme,
@@ -129,12 +133,6 @@ def _nearest_scheme(
     }
     name = min(near, key=lambda item: abs(near[item]))
     return name, near[name]
-
-
-def _kurtosis_z(kurtosis: float, count: int, usual: float) -> float:
-    """Compares a fourth moment with a usual one; 24/n is its variance for a normal distribution, less for others."""
-    variance = {3.0: 24.0, 1.8: 1.45, 2.36: 9.0}[usual]
-    return (kurtosis - usual) / math.sqrt(variance / count)
 
 
 def _mean_row_z(numbers: torch.Tensor) -> float:

@@ -78,7 +78,10 @@ class PoolingRead:
             rule = f"{summary}{part.rule}{_layer_suffix(typed[0])}{_PADDING[part.has_padding]}"
             return Pooling(part.kind, (part.positions.text,), rule, evidence, typed)
         several = len({part.sources for part in typed}) > 1
-        sources = tuple(f" of {_source_text(part)}" if several else "" for part in typed)
+        texts = [[source.text for source in part.sources] for part in typed if several]
+        # `h[-4]`, or the first and the last of a mix of layers.
+        spans = (own[0] if len(own) == 1 else f"{own[0]} to {own[-1]}" for own in texts)
+        sources = tuple(f" of {span}" for span in spans) or ("",) * len(typed)
         tokens = tuple(f"{part.positions.text}{source}" for part, source in zip(typed, sources, strict=True))
         rules = "; ".join(f"{part.rule}{source}" for part, source in zip(typed, sources, strict=True))
         how = " and ".join(_JOINS.get(name, f"joined by {name}") for name in self.joins) or "together"
@@ -370,12 +373,6 @@ _JOINS = {"cat": "side by side", "stack": "stacked", "add": "added", "sub": "sub
 _PADDING = {None: "", True: ", padding included", False: ", padding left out"}
 _NO_HIDDEN_STATES = "no hidden states with a token axis were found on the way to the scores"
 _NUMBER = re.compile(r"\d+")
-
-
-def _source_text(part: PoolingPart) -> str:
-    """Writes `h[-4]`, or the first and the last of a mix of layers."""
-    texts = [source.text for source in part.sources]
-    return texts[0] if len(texts) == 1 else f"{texts[0]} to {texts[-1]}"
 
 
 def _layer_suffix(part: PoolingPart) -> str:
