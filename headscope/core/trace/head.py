@@ -9,7 +9,7 @@ from typing import TypeVar
 from torch import nn
 from transformers import PreTrainedModel
 
-from headscope.core.facts import Gap, GapTopic, HeadTrace, Pooling, Stage, Task, UnusedModule, Verification
+from headscope.core.facts import Gap, GapTopic, HeadTrace, Task, UnusedModule, Verification
 from headscope.core.trace.batch.passed import passed_probe
 from headscope.core.trace.batch.probe_batch import build_probe
 from headscope.core.trace.loss import observed_loss
@@ -172,7 +172,10 @@ class _HeadRuns:
         for _ in range(4):
             execution = self.run(subject, turn, frozenset(self.taken))
             head = locate_head(execution, base)
-            _refuse_nested(head)
+            made = next((item for item in head.operations if any(output.is_nested for output in item.outputs)), None)
+            if made is not None:  # the axes of its result have no one size to recognize them by
+                sentence = f"{place_of(made)} makes a nested tensor, and headscope reads only tensors with sizes"
+                raise Unsupported(sentence, _HINT)
             self.taken.add(execution.probe.sizes.batch)
             if not has_ambiguous_batch(execution, head):
                 break
@@ -185,17 +188,14 @@ class _HeadRuns:
     def look_again(self, turn: int) -> Look:
         """Looks at the first twin that runs in the turn after the first, otherwise at the model."""
         if turn == 1:
-            self.small = _first_that_runs(self._list_twins(), lambda twin: self.look(twin, turn))
+            if self.twins is not None and len(self.looks[0].head.hidden) == 1:
+                twins = self.twins()
+            else:  # a copy of the model on the meta device, if one can be made
+                twins = () if (copied := meta_copy(self.model)) is None else (copied,)
+            self.small = _first_that_runs(twins, lambda twin: self.look(twin, turn))
             if self.small is not None:
                 return self.small
         return self.look(self.model, turn)
-
-    def _list_twins(self) -> Iterable[nn.Module]:
-        """Lists the twins; without any, a copy of the model on the meta device, if one can be made."""
-        if self.twins is not None and len(self.looks[0].head.hidden) == 1:
-            return self.twins()
-        copied = meta_copy(self.model)
-        return () if copied is None else (copied,)
 
 
 def _note_on_one_text(look: Look, tokens: TokenNames) -> tuple[str, ...]:
@@ -217,13 +217,6 @@ def _note_on_one_text(look: Look, tokens: TokenNames) -> tuple[str, ...]:
     return (f"without a pad token, the head reads a single text differently: {alone.pooling.rule}",)
 
 
-def _refuse_nested(head: HeadSlice) -> None:
-    """Raises Unsupported if a head makes nested tensors: their axes have no one size to recognize them by."""
-    made = next((item for item in head.operations if any(output.is_nested for output in item.outputs)), None)
-    if made is not None:
-        raise Unsupported(f"{place_of(made)} makes a nested tensor, and headscope reads only tensors with sizes", _HINT)
-
-
 def _head_trace(first: Look, witness: Look, agreed: Agreement, tokens: TokenNames, *, prove: bool) -> HeadTrace:
     """Builds the trace of the first run; what further runs must show is run on the model of `witness`."""
     execution, head, steps = first.execution, first.head, first.steps
@@ -234,12 +227,15 @@ def _head_trace(first: Look, witness: Look, agreed: Agreement, tokens: TokenName
         word = "equal" if formula.text else "withheld"
         verification = replace(verification, formula=word, formula_reason=formula.reason)
     used = {name for stage in stages for name in stage.parameters}
+    is_contradicted = verification is not None and verification.agrees is False
     used_buffers = {name for stage in stages for name in stage.buffers}
     without_formula = f"no formula is shown: {formula.reason}"
     rows = read_head_rows(execution, head, steps, first.runs.usual if first.runs else None, tokens)
+    others = (locate_head(replace(execution, logits=(value,)), base) for _, value in execution.others)
+    only_others = {name for other in others for name in other.live} - head.live - used
     return HeadTrace(
         modules=_head_modules(steps, names, base),
-        pooling=with_rows(_unless_contradicted(agreed.pooling, verification), rows),
+        pooling=with_rows(withdrawn(agreed.pooling) if is_contradicted else agreed.pooling, rows),
         stages=stages,
         formula=formula.text,
         features=formula.features,
@@ -260,7 +256,7 @@ def _head_trace(first: Look, witness: Look, agreed: Agreement, tokens: TokenName
             *_notes_on_others(execution),
             *((without_formula,) if stages and not formula.text else ()),
         ),
-        other_parameters=_parameters_of_other_heads(execution, base, head, stages),
+        other_parameters=tuple(sorted(only_others)),
         not_determined=_gaps_of_trace(agreed, verification),
     )
 
@@ -274,22 +270,6 @@ def _notes_on_others(execution: Execution) -> tuple[str, ...]:
     return (
         f"the forward also returns {' and '.join(named)}: choose one of them with output={execution.others[0][0]!r}",
     )
-
-
-def _parameters_of_other_heads(
-    execution: Execution, base: nn.Module | None, head: HeadSlice, stages: tuple[Stage, ...]
-) -> tuple[str, ...]:
-    """Lists the parameters that only other scores use: neither those of the base model nor those of this head."""
-    own = {*head.live, *(name for stage in stages for name in stage.parameters)}
-    others = (locate_head(replace(execution, logits=(value,)), base) for _, value in execution.others)
-    return tuple(sorted({name for other in others for name in other.live} - own))
-
-
-def _unless_contradicted(pooling: Pooling, verification: Verification | None) -> Pooling:
-    """Returns the pooling, without its claim if the gradients contradict it."""
-    if verification is None or verification.agrees is not False:
-        return pooling
-    return withdrawn(pooling)
 
 
 def _gaps_of_trace(agreed: Agreement, verification: Verification | None) -> tuple[Gap, ...]:

@@ -42,20 +42,16 @@ def observed_loss(execution: Execution) -> str:
     of a known loss, is another loss.
     """
     if execution.loss is None:
-        return "" if _may_take_labels(execution) else Loss.NONE.value
+        arguments = signature(execution.model.forward).parameters
+        is_named = any("label" in name or name == "start_positions" for name in arguments)  # Bros: initial_token_labels
+        # A `**kwargs` takes labels too, unless the run with labels has seen it ignore them.
+        has_rest = not execution.probe.labels and any(item.kind is item.VAR_KEYWORD for item in arguments.values())
+        return "" if is_named or has_rest else Loss.NONE.value
     found = _loss_terms(execution.loss, execution.graph)
     if not found:
         return ""
     names = {_LOSSES[operation.name].value if _reads_scores(operation, execution) else "" for operation in found}
     return names.pop() if len(names) == 1 else ""
-
-
-def _may_take_labels(execution: Execution) -> bool:
-    """True if the forward names labels, or has a `**kwargs` that wasn't seen to ignore them."""
-    arguments = signature(execution.model.forward).parameters
-    if any("label" in name or name == "start_positions" for name in arguments):  # Bros has initial_token_labels
-        return True
-    return not execution.probe.labels and any(item.kind is item.VAR_KEYWORD for item in arguments.values())
 
 
 def _loss_terms(loss: torch.Tensor, graph: Graph) -> list[Operation]:
@@ -73,16 +69,11 @@ def _loss_terms(loss: torch.Tensor, graph: Graph) -> list[Operation]:
         return [item for terms in found for item in terms] if all(found) else []
     if not operands:
         return []
-    if _is_average(operation) or step.name in {"mean", "sum", "squeeze", "view"} or _keeps_gradient(step):
+    is_division = step.name == "div" and operation.name not in REVERSED and not operation.kwargs
+    is_average = is_division and isinstance(operation.args[0], torch.Tensor) and type(operation.args[1]) in {int, float}
+    if is_average or step.name in {"mean", "sum", "squeeze", "view"} or _keeps_gradient(step):
         return _loss_terms(operation.inputs[0][0], graph)
     return []
-
-
-def _is_average(operation: Operation) -> bool:
-    """True if an operation divides a tensor by a number."""
-    if single_step(operation).name != "div" or operation.name in REVERSED or operation.kwargs:
-        return False
-    return isinstance(operation.args[0], torch.Tensor) and type(operation.args[1]) in {int, float}
 
 
 def _keeps_gradient(step: Step) -> bool:
@@ -130,7 +121,8 @@ def _holds_scores(read: torch.Tensor, scores: torch.Tensor, graph: Graph, *, by_
     start = next((tensor for key, (tensor, _) in ways[0].items() if key in shared), None)
     if start is None or not scores.dim() or not read.dim():
         return False
-    steps, to_scores = (_operations_until(start, way) for way in ways)
+    before = (takewhile(lambda item: item[0] is not start, way.values()) for way in ways)
+    steps, to_scores = ([made for _, made in items if made is not None] for items in before)
     found, own = _number_places(read, start, steps, graph), _number_places(scores, start, to_scores, graph)
     if found is None or own is None:
         return False
@@ -166,12 +158,6 @@ def _way_back(tensor: torch.Tensor, graph: Graph) -> dict[int, tuple[torch.Tenso
             break
         tensor = made.inputs[0][0]
     return found
-
-
-def _operations_until(start: torch.Tensor, way: dict[int, tuple[torch.Tensor, Operation | None]]) -> list[Operation]:
-    """Lists the operations of a way back to the tensor `start`."""
-    found = takewhile(lambda item: item[0] is not start, way.values())
-    return [made for _, made in found if made is not None]
 
 
 def _number_places(

@@ -7,7 +7,6 @@ import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +80,8 @@ class Proposal:
 def fitting_classes(tensors: Sequence[TensorHeader]) -> tuple[Proposal, ...]:
     """Finds the classes that fit at least half of the keys, the best first; their sizes are not inferred."""
     stored = {modern_name(tensor.key): tensor.shape for tensor in tensors}
-    names = [name for model_type in _likely_model_types(stored) for name in _classification_classes(model_type)]
+    classes = [pair for task in Task for pair in all_classes_of_task(task)]
+    names = [name for model_type in _likely_model_types(stored) for kind, name in classes if kind == model_type]
     found = [item for name in dict.fromkeys(names) if (item := _fit_class(name, stored)) is not None]
     return tuple(sorted(found, key=lambda item: (-item.fits, item.missing)))
 
@@ -96,9 +96,11 @@ def _likely_model_types(stored: Shapes) -> list[str]:
     inner = [parts for key in stored if len(parts := key.split(".")) > 2]  # "classifier.weight" has two parts
     counted = Counter(word for parts in inner for word in parts if _WORD.fullmatch(word) and word not in _LEAF)
     words = [word for word, _ in counted.most_common(_MOST_WORDS)]
-    sources = {
-        kind: _read_modeling_source(folder_of_type(kind)) for kind in config_classes() if classes_of_family(kind)
-    }
+    sources = {}
+    for kind in filter(classes_of_family, config_classes()):
+        folder = Path(transformers.__file__).parent / "models" / folder_of_type(kind)
+        files = sorted(folder.glob("modeling_*.py"))
+        sources[kind] = "".join(file.read_text(encoding="utf-8", errors="replace") for file in files)
     scores = {kind: sum(word in text for word in words) for kind, text in sources.items()}
 
     def order(kind: str) -> tuple[bool, bool, int]:
@@ -107,17 +109,6 @@ def _likely_model_types(stored: Shapes) -> list[str]:
 
     most = max(scores.values(), default=0)
     return sorted((kind for kind, score in scores.items() if score == most > 0), key=order)
-
-
-def _read_modeling_source(folder: str) -> str:
-    files = sorted((Path(transformers.__file__).parent / "models" / folder).glob("modeling_*.py"))
-    return "".join(file.read_text(encoding="utf-8", errors="replace") for file in files)
-
-
-@cache
-def _classification_classes(model_type: str) -> tuple[str, ...]:
-    """Lists every classification class of a model type, those that no auto class maps included."""
-    return tuple(dict.fromkeys(name for task in Task for kind, name in all_classes_of_task(task) if kind == model_type))
 
 
 def _fit_class(name: str, stored: Shapes) -> Proposal | None:

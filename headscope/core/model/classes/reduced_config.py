@@ -1,6 +1,6 @@
 """Smaller copies of configurations: heads do not depend on depth, vocabulary or number of experts."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from functools import partial
 from typing import Any
@@ -101,19 +101,15 @@ def _cut_depth(config: Any, count: int) -> bool:
             or any(_is_list_of_sizes(value) and max(value) > 1 for value in kinds.values())
         ):
             continue
-        kept = max(_until_each_appeared(value, count) for value in kinds.values())
+        places = ([at for at, other in enumerate(value) if other == kind] for value in kinds.values() for kind in value)
+        # In the first `kept` layers each kind appears `count` times, or as often as it does.
+        kept = max(1 + found[:count][-1] for found in places)
         if kept < depth:
             for of, value in kinds.items():
                 setattr(config, of, value[:kept])
             setattr(config, name, kept)
             return True
     return False
-
-
-def _until_each_appeared(kinds: Sequence[Any], count: int) -> int:
-    """Counts how many of the first items hold each value `count` times, or as often as it appears."""
-    places = ([at for at, other in enumerate(kinds) if other == kind] for kind in kinds)
-    return max(1 + found[:count][-1] for found in places)
 
 
 def reduced_config(config: Any, depth: int = 1) -> Any:

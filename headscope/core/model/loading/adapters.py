@@ -122,7 +122,7 @@ def with_adapter(
     if own is not None and not adapter.gaps:
         load = _load_on_own_class(*own)
     gaps = (Gap(GapTopic.ADAPTER_FIT, load.unknown),) if load.unknown and not adapter.gaps else ()
-    faults = tuple(_find_faults(load, adapter, {item.name: item for item in loaded.diff.parameters}))
+    faults = tuple(_find_faults(load, adapter))
     diff = replace(joined.diff, gaps=(*joined.diff.gaps, *adapter.gaps, *gaps))
     return replace(joined, faults=(*faults, *loaded.faults), diff=diff)
 
@@ -149,7 +149,7 @@ def _is_whole(header: TensorHeader) -> bool:
     return header.dtype.startswith(("int", "uint"))
 
 
-def _find_faults(load: AdapterLoad, adapter: CheckpointManifest, names: Mapping[str, Any]) -> Iterator[AdapterFault]:
+def _find_faults(load: AdapterLoad, adapter: CheckpointManifest) -> Iterator[AdapterFault]:
     """Yields what PEFT refuses, leaves and lacks, and what it loads as other values than were trained."""
     if adapter.format is WeightsFormat.NONE and adapter.gaps:
         yield AdapterFault(AdapterFaultKind.REFUSED, "weights", "its weight file is missing", "")
@@ -168,10 +168,12 @@ def _find_faults(load: AdapterLoad, adapter: CheckpointManifest, names: Mapping[
     if not load.state:
         return
     used = _used_keys(load, adapter)
+    floats = (tensor for tensor in load.state.values() if tensor.is_floating_point())
+    into_floats = used.intersection(key for tensor in floats for key in origin_of(tensor))
     for path, factor in load.scalings:
         yield AdapterFault(AdapterFaultKind.SCALING, f"the scaling of {path}", str(factor), "a finite number")
     for item in adapter.tensors:
-        if item.key in used and _is_whole(item) and _fills_floats(load, item):
+        if item.key in into_floats and _is_whole(item):
             yield AdapterFault(AdapterFaultKind.WHOLE_NUMBERS, item.key, item.dtype, "floating-point numbers")
     for name in load.missing:
         yield AdapterFault(
@@ -187,10 +189,6 @@ def _used_keys(load: AdapterLoad, adapter: CheckpointManifest) -> frozenset[str]
     used = frozenset(load.expected).union(*(origin_of(tensor) for tensor in load.state.values()))
     copies = (item.key for item in adapter.tensors if without_copies(item.key) in used)
     return used.union(copies)
-
-
-def _fills_floats(load: AdapterLoad, header: TensorHeader) -> bool:
-    return any(tensor.is_floating_point() for tensor in load.state.values() if header.key in origin_of(tensor))
 
 
 def _plain_key(key: str) -> str:
@@ -331,6 +329,9 @@ def adapter_facts(
     live = [] if adapter.gaps or head is None else [item for item in head.tensors if item.live]
     lost = tuple(item.name for item in live if item.status in NEW_AT_LOAD)
     in_head = {item.name.rpartition(".")[0] for item in head.parameters} if head else set()
+    own = {item.name for item in head.tensors} if head else set()
+    others = [item.name for item in loaded.diff.parameters if item.name not in own]
+    adapted = {item.name.rpartition(".")[0] for item in loaded.diff.parameters if item.adapter is Carried.ADAPTED}
     saved = {item.name for item in loaded.diff.parameters if item.adapter is Carried.SAVED}
     promised = (
         *_missing_promised_modules(modules, {*wanted, *automatic}, saved, loaded),
@@ -347,17 +348,9 @@ def adapter_facts(
         base_commit=manifest.base_commit,
         tensors=len(adapter.tensors),
         saved=tuple(sorted(saved)),
-        adapted=tuple(
-            sorted(
-                {
-                    item.name.rpartition(".")[0]
-                    for item in loaded.diff.parameters
-                    if item.adapter is Carried.ADAPTED and item.name.rpartition(".")[0] in in_head
-                }
-            )
-        ),
+        adapted=tuple(sorted(adapted & in_head)),
         not_carried=lost,
-        modules_to_save=modules_to_save(lost, _parameters_outside_head(loaded.diff, head), modules, wanted),
+        modules_to_save=modules_to_save(lost, others, modules, wanted),
         promised=promised,
         faults=tuple(item for item in loaded.faults if not promised or item not in key_error),
         own_class="" if holds_head(loaded.diff) else own_class_in(config),
@@ -371,18 +364,17 @@ def _names_in(value: Any) -> tuple[str, ...]:
     return tuple(name for name in value if isinstance(name, str)) if isinstance(value, list) else ()
 
 
-def _parameters_outside_head(diff: WeightDiff, head: Head | None) -> list[str]:
-    own = {item.name for item in head.tensors} if head else set()
-    return [item.name for item in diff.parameters if item.name not in own]
-
-
 def modules_to_save(
     lost: Sequence[str], others: Sequence[str], modules: Sequence[str], wanted: Sequence[str]
 ) -> tuple[str, ...]:
     """Gives the setting that would save the lost parameters, with what the configuration already names and is there."""
     if not lost:
         return ()
-    needed = {_shortest_unique_name(_outermost_head_module(name, others), modules) for name in lost if "." in name}
+    needed = set()
+    for path in {_outermost_head_module(name, others) for name in lost if "." in name}:
+        last = path.rpartition(".")[2]
+        # PEFT compares the ends of module names: the last part of a path is enough if no other module ends with it.
+        needed.add(last if [module for module in modules if module.endswith(last)] == [path] else path)
     kept = {name for name in wanted if any(path.endswith(name) for path in modules)}
     return tuple(sorted(kept | needed))
 
@@ -395,13 +387,6 @@ def _outermost_head_module(name: str, others: Sequence[str]) -> str:
             break
         best = path
     return best
-
-
-def _shortest_unique_name(path: str, modules: Sequence[str]) -> str:
-    """Gives the last part of a path if no other module ends with it; otherwise the whole path."""
-    last = path.rpartition(".")[2]
-    # PEFT compares the ends of module names with `modules_to_save`.
-    return last if [module for module in modules if module.endswith(last)] == [path] else path
 
 
 def _missing_promised_modules(

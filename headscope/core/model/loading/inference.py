@@ -115,7 +115,15 @@ def encode_texts(place: Location, texts: tuple[str, ...], pairs: tuple[str, ...]
     """
     if pairs and len(pairs) != len(texts):
         raise UsageError(f"{len(pairs)} --text-pair for {len(texts)} --text", "give one --text-pair for each --text")
-    return _encode_batch(open_tokenizer(place), texts, pairs)
+    tokenizer = open_tokenizer(place)
+    if tokenizer.pad_token is None and len(texts) > 1:
+        raise Unsupported(
+            f"the tokenizer has no pad token, so {len(texts)} texts of different lengths cannot be one batch",
+            "give one --text at a time, or set the tokenizer's pad_token and the config's pad_token_id "
+            "(often to the eos token) and save both",
+        )
+    options = {"padding": True, "truncation": True} if tokenizer.pad_token is not None else {}
+    return dict(tokenizer(list(texts), list(pairs) or None, return_tensors="pt", **options))
 
 
 def open_tokenizer(place: Location, *, may_be_empty: bool = False) -> Any:
@@ -149,18 +157,6 @@ _PROCESSORS = {
     "image": ("AutoImageProcessor", "an", "image processor"),
     "audio": ("AutoFeatureExtractor", "a", "feature extractor"),
 }
-
-
-def _encode_batch(tokenizer: Any, texts: tuple[str, ...], pairs: tuple[str, ...]) -> Mapping[str, Any]:
-    if tokenizer.pad_token is None:
-        if len(texts) > 1:
-            raise Unsupported(
-                f"the tokenizer has no pad token, so {len(texts)} texts of different lengths cannot be one batch",
-                "give one --text at a time, or set the tokenizer's pad_token and the config's pad_token_id "
-                "(often to the eos token) and save both",
-            )
-        return dict(tokenizer(list(texts), list(pairs) or None, return_tensors="pt"))
-    return dict(tokenizer(list(texts), list(pairs) or None, return_tensors="pt", padding=True, truncation=True))
 
 
 NO_LIMIT = 1_000_000

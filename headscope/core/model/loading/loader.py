@@ -229,12 +229,9 @@ def _strip_origins(model: PreTrainedModel) -> None:
     for module in model.modules():
         for name, parameter in parameters_of(module).items():
             if parameter is not None:
-                parameters_of(module)[name] = plain.setdefault(id(parameter), _plain_parameter(parameter))
+                bare = torch.empty(parameter.shape, dtype=parameter.dtype, device=parameter.device)
+                fresh = nn.Parameter(bare, requires_grad=parameter.requires_grad)
+                parameters_of(module)[name] = plain.setdefault(id(parameter), fresh)
         for name, buffer in buffers_of(module).items():
             if buffer is not None and type(buffer) is not torch.Tensor:
                 buffers_of(module)[name] = torch.empty(buffer.shape, dtype=buffer.dtype, device=buffer.device)
-
-
-def _plain_parameter(parameter: nn.Parameter) -> nn.Parameter:
-    bare = torch.empty(parameter.shape, dtype=parameter.dtype, device=parameter.device)
-    return nn.Parameter(bare, requires_grad=parameter.requires_grad)

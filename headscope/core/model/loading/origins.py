@@ -24,9 +24,12 @@ class OriginTensor(torch.Tensor):
     def __torch_function__(
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        # A comparison of numbers that do not exist would raise: the loader compares only what it is about to tie.
+        # A comparison of numbers that do not exist would raise: the loader compares only what it is about to tie. Some
+        # versions of Transformers (5.5) tie two parameters whose keys are both there only if they are equal, as they
+        # are in files of `torch.save`, where both name one memory: then their values are equal for certain.
         if func in (torch.equal, torch.Tensor.equal):
-            return _have_same_memory(*args)
+            one, other = args
+            return bool(getattr(one, "alike", frozenset()) & getattr(other, "origin", frozenset()))
         if func is torch.Tensor.copy_:
             # As `load_state_dict` does it: what a marked tensor is copied into comes from its keys too.
             filled, source = args[:2]
@@ -48,15 +51,6 @@ class OriginTensor(torch.Tensor):
 
 
 _BARE = (bool, int, str, torch.Size, torch.dtype, torch.device, NoneType)
-
-
-def _have_same_memory(one: Any, other: Any) -> bool:
-    """True if two tensors are stored as one, so that their values are equal for certain.
-
-    Some versions of Transformers (5.5) tie two parameters whose keys are both there only if they are equal, as they are
-    in files of `torch.save`, where both name one memory.
-    """
-    return bool(getattr(one, "alike", frozenset()) & getattr(other, "origin", frozenset()))
 
 
 def _joined_keys(name: str, tensors: Sequence[OriginTensor]) -> frozenset[str]:

@@ -96,19 +96,15 @@ def bits_of(config: Mapping[str, Any]) -> int:
         return 4
     if config.get("load_in_8bit") or config.get("_load_in_8bit"):
         return 8
-    for value in (config.get("bits"), config.get("w_bit"), *_group_bits(config)):
+    groups = config.get("config_groups")  # of compressed-tensors
+    groups = groups.values() if isinstance(groups, dict) else ()
+    weights = [item.get("weights") for item in groups if isinstance(item, dict)]
+    of_groups = (item.get("num_bits") for item in weights if isinstance(item, dict))
+    for value in (config.get("bits"), config.get("w_bit"), *of_groups):
         # `bits: true` is an int in Python; a foreign configuration may hold anything.
         if type(value) is int and 0 < value <= _WORD:
             return value
     return {"fp8": 8, "mxfp4": 4}.get(method_of(config), 0)
-
-
-def _group_bits(config: Mapping[str, Any]) -> Iterator[Any]:
-    """Yields the bits in the groups of compressed-tensors."""
-    groups = config.get("config_groups")
-    for group in groups.values() if isinstance(groups, dict) else ():
-        weights = group.get("weights") if isinstance(group, dict) else None
-        yield weights.get("num_bits") if isinstance(weights, dict) else None
 
 
 _TENSOR_PARTS = ("absmax", "quant_map", "nested_absmax", "nested_quant_map")
@@ -251,7 +247,13 @@ def with_packed_names(diff: WeightDiff, unpacked: Unpacked) -> WeightDiff:
     """Puts the diff under the keys that the files have; unknown packings leave gaps, never new weights."""
     parameters = tuple(_with_stored_keys(item, unpacked.packed) for item in diff.parameters)
     logical = set(unpacked.packed)
-    unresolved = _unresolved_names(diff)
+    # Parameters are missing in modules for which the checkpoint has tensors that nothing took: packed ones.
+    stems = {key.rpartition(".")[0] for key in diff.unused} | {_split_key(key)[0] for key in diff.unused}
+    ends = [f".{stem}" for stem in stems if stem]
+    modules = {name: f".{name.rpartition('.')[0]}" for name in diff.new}
+    unresolved = {
+        name for name, path in modules.items() if any(path.endswith(end) or end.endswith(path) for end in ends)
+    }
     parameters = tuple(
         replace(item, status=ParameterStatus.UNKNOWN) if item.name in unresolved else item for item in parameters
     )
@@ -275,39 +277,20 @@ def _with_stored_keys(item: ParameterOrigin, packed: Mapping[str, Packed]) -> Pa
     return replace(item, checkpoint_keys=keys, dtype=found[0].word, quantized=found[0].word)
 
 
-def _unresolved_names(diff: WeightDiff) -> set[str]:
-    """Finds missing parameters in modules for which the checkpoint has tensors that nothing took: packed ones."""
-    stems = {key.rpartition(".")[0] for key in diff.unused} | {_split_key(key)[0] for key in diff.unused}
-    return {name for name in diff.new if any(_are_same_module(name.rpartition(".")[0], stem) for stem in stems)}
-
-
-def _are_same_module(module: str, stem: str) -> bool:
-    return bool(stem) and (module == stem or module.endswith(f".{stem}") or stem.endswith(f".{module}"))
-
-
 def quantization_facts(config: Mapping[str, Any], head: list[ParameterOrigin]) -> Quantization:
     """Collects what a report says of the quantization; `head` are the live parameters of the head."""
     unknown = any(item.status is ParameterStatus.UNKNOWN for item in head)
     stored = any(item.quantized is not None for item in head)
-    skipped, explicit = _skipped_modules(config)
+    lists = [config[name] for name in _SKIP_LISTS if isinstance(config.get(name), list)]
+    skipped = {name for found in lists for name in found if isinstance(name, str)}
+    matrices = [item.name for item in head if len(item.shape) > 1]
+    path = matrices[-1].rpartition(".")[0] if matrices else ""
+    # The last matrix of the head is in one of the modules, or its path holds the name.
+    skips_head = any(f".{name}." in f".{path}." for name in skipped)
     return Quantization(
         method=method_of(config),
         bits=bits_of(config) or None,
         head_quantized=None if unknown or not head else stored,
-        skipped=skipped,
-        skips_head=_skips_head(skipped, head) if explicit and head else None,
+        skipped=tuple(sorted(skipped)),
+        skips_head=skips_head if lists and head else None,
     )
-
-
-def _skipped_modules(config: Mapping[str, Any]) -> tuple[tuple[str, ...], bool]:
-    """Gives the modules that the settings skip, and whether the settings list any."""
-    lists = [config[name] for name in _SKIP_LISTS if isinstance(config.get(name), list)]
-    names = {name for found in lists for name in found if isinstance(name, str)}
-    return tuple(sorted(names)), bool(lists)
-
-
-def _skips_head(names: tuple[str, ...], head: list[ParameterOrigin]) -> bool:
-    """True if the last matrix of the head is in one of the modules, or its path holds the name."""
-    matrices = [item.name for item in head if len(item.shape) > 1]
-    path = matrices[-1].rpartition(".")[0] if matrices else ""
-    return any(path == name or f".{path}.".find(f".{name}.") >= 0 for name in names)

@@ -26,9 +26,10 @@ _COARSE = 3.5
 """What Rayleigh's test exceeds at random in one case of 200,000."""
 _REGULAR_ANGLES = 0.37
 """How regular the angles of normal draws are on the grid after they were rounded, whatever the spread: measured."""
-_DISTRIBUTIONS = (("normal", 3.0), ("uniform", 1.8), ("truncated normal", 2.36))
-"""Kurtosis of the distributions that initializations draw from; `trunc_normal_` cuts at two standard deviations at
-most, and at none with the usual spreads."""
+_KURTOSIS = {3.0: 24.0, 1.8: 1.45, 2.36: 9.0}
+"""Kurtosis of the distributions that initializations draw from (normal, uniform, truncated normal), and what its
+variance in n numbers is n times. `trunc_normal_` cuts at two standard deviations at most, and at none with the usual
+spreads."""
 
 
 def matrix_statistics(name: str, matrix: torch.Tensor, initial_spread: float | None) -> MatrixStatistics:
@@ -54,7 +55,10 @@ def matrix_statistics(name: str, matrix: torch.Tensor, initial_spread: float | N
         mean=float(numbers.mean()),
         largest=float(numbers.abs().max()),
         kurtosis=kurtosis,
-        shape_z=min((_kurtosis_z(kurtosis, numbers.numel(), usual) for _, usual in _DISTRIBUTIONS), key=abs),
+        shape_z=min(
+            ((kurtosis - usual) / math.sqrt(variance / numbers.numel()) for usual, variance in _KURTOSIS.items()),
+            key=abs,
+        ),
         initial_spread=initial_spread,
         spread_z=None if initial_spread is None else spread_z(spread, initial_spread, numbers.numel(), kurtosis),
         scheme=scheme,
@@ -83,13 +87,15 @@ def bias_statistics(name: str, bias: torch.Tensor, features: int) -> BiasStatist
     numbers = bias.detach().to("cpu", torch.float64).flatten()
     largest = float(numbers.abs().max()) if numbers.numel() else 0.0
     bound = 1 / math.sqrt(features)
+    # The probability that all of n numbers of a uniform draw are below a share p of the bound is p**n.
+    share = largest / bound
     return BiasStatistics(
         name=name,
         zeros=int((numbers == 0).sum()),
         count=numbers.numel(),
         largest=largest,
         spread=float(numbers.square().mean().sqrt()) if numbers.numel() else 0.0,
-        is_drawn=_may_be_uniform(numbers, bound),
+        is_drawn=0 < share <= 1 + _ROUNDING and share ** numbers.numel() > _UNLIKELY,
         is_constant=numbers.numel() > 1 and largest > 0 and bool((numbers == numbers[0]).all()),
     )
 
@@ -127,12 +133,6 @@ def _nearest_scheme(
     }
     name = min(near, key=lambda item: abs(near[item]))
     return name, near[name]
-
-
-def _kurtosis_z(kurtosis: float, count: int, usual: float) -> float:
-    """Compares a fourth moment with a usual one; 24/n is its variance for a normal distribution, less for others."""
-    variance = {3.0: 24.0, 1.8: 1.45, 2.36: 9.0}[usual]
-    return (kurtosis - usual) / math.sqrt(variance / count)
 
 
 def _mean_row_z(numbers: torch.Tensor) -> float:
@@ -243,13 +243,6 @@ def _find_duplicate_rows(numbers: torch.Tensor) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _may_be_uniform(numbers: torch.Tensor, bound: float) -> bool:
-    """True if numbers may be a uniform draw from -bound to bound: inside, and not all of them near zero."""
-    # The probability that all of n numbers are below a share p of the bound is p**n.
-    largest = float(numbers.abs().max()) / bound if numbers.numel() else 0.0
-    return 0 < largest <= 1 + _ROUNDING and largest ** numbers.numel() > _UNLIKELY
-
-
 @dataclass(frozen=True, slots=True)
 class _Draw:
     """Test against the grid of a draw; `share` of the numbers is on it. `strength` is None where none was made."""
@@ -270,7 +263,10 @@ def _find_draw(matrix: torch.Tensor) -> _Draw:
         return _Draw()
     numbers = _sample_blocks(matrix.detach().to("cpu", torch.float64).flatten())
     bounds = (1 / math.sqrt(matrix.shape[1]), math.sqrt(6 / sum(matrix.shape)))
-    found = [_test_grid("normal", _angles_of_pairs(numbers), _REGULAR_ANGLES)]
+    # The angle of each pair that `normal_` made, as a part of a turn; only full blocks count.
+    blocks = numbers[: numbers.numel() // _BLOCK * _BLOCK].reshape(-1, 2, _BLOCK // 2)
+    angles = (torch.atan2(blocks[:, 1], blocks[:, 0]) / (2 * math.pi)).flatten()
+    found = [_test_grid("normal", angles, _REGULAR_ANGLES)]
     for bound in (item for item in bounds if float(numbers.abs().max()) <= item * (1 + 1e-6)):
         # How much of the grid is left after rounding depends on the bounds: a fresh draw between them is the measure.
         fresh = torch.empty(max(numbers.numel(), _FEWEST_PAIRS * 8))
@@ -306,9 +302,3 @@ def _phase_agreement(places: torch.Tensor) -> float:
     """Gives how much the places between whole numbers agree: 1 if all are the same, about 0 at random."""
     turns = (places % 1) * 2 * math.pi
     return math.sqrt(float(turns.cos().mean() ** 2 + turns.sin().mean() ** 2))
-
-
-def _angles_of_pairs(numbers: torch.Tensor) -> torch.Tensor:
-    """Gives the angle of each pair that `normal_` made, as a part of a turn; only full blocks count."""
-    blocks = numbers[: numbers.numel() // _BLOCK * _BLOCK].reshape(-1, 2, _BLOCK // 2)
-    return (torch.atan2(blocks[:, 1], blocks[:, 0]) / (2 * math.pi)).flatten()

@@ -14,8 +14,6 @@ from headscope.core.upstream.peft import WRAPPED, plain_name
 from headscope.core.upstream.torch import on_meta
 from headscope.core.upstream.transformers import is_filled
 
-_COPY = ".modules_to_save."
-
 
 @dataclass(frozen=True, slots=True)
 class Held:
@@ -37,7 +35,11 @@ def held_by(module: nn.Module) -> Held:
     parameters = dict(module.named_parameters(remove_duplicate=False))
     # A name alone proves nothing: a head that was replaced after the load bears the name of the one that was loaded.
     marked = {name for name, item in parameters.items() if is_filled(item)}
-    originals = {name: _name_of_original(name) for name in parameters if _COPY in name}
+    originals = {}
+    for name in parameters:
+        path, copied, rest = name.partition(".modules_to_save.")
+        if copied:  # `classifier.modules_to_save.default.weight` -> `classifier.original_module.weight`
+            originals[name] = f"{path}.original_module.{rest.partition('.')[2]}"
     copies = {name: parameters[original] for name, original in originals.items() if original in parameters}
     return Held(
         # PEFT copies the original with deepcopy, which loses the marks: a copy of a filled original counts as filled.
@@ -48,12 +50,6 @@ def held_by(module: nn.Module) -> Held:
             name for name, original in copies.items() if not _have_equal_numbers(parameters[name], original)
         ),
     )
-
-
-def _name_of_original(name: str) -> str:
-    """`classifier.modules_to_save.default.weight` -> `classifier.original_module.weight`."""
-    module, _, rest = name.partition(_COPY)
-    return f"{module}.original_module.{rest.partition('.')[2]}"
 
 
 def _have_equal_numbers(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -86,7 +86,10 @@ def compare_numbers(
 
 def _compare_piece(found: NumberDifference, own: torch.Tensor, other: torch.Tensor) -> None:
     found.zeros = found.zeros and not (bool(own[:64].any()) or bool(own.any()))  # the first few tell nearly always
-    found.has_infinite = found.has_infinite or _has_infinite(own)
+    if own.is_floating_point() and own.dtype.itemsize > 1 and not found.has_infinite:
+        # A finite sum, which takes less time than a look at each number, shows that none is infinite. PyTorch doesn't
+        # sum floats of 8 bits.
+        found.has_infinite = not bool(own.sum().isfinite()) and bool(own.isinf().any())
     same = own.dtype == other.dtype and torch.equal(own, other)  # NaN is equal to nothing here, so none is there
     if not same and own.is_floating_point():
         found.has_nan = found.has_nan or bool(own.isnan().any())
@@ -115,14 +118,6 @@ def _equal_with_nan(one: torch.Tensor, other: torch.Tensor) -> bool:
     if not one.is_floating_point():
         return torch.equal(one, other)
     return bool(torch.isclose(one, other, rtol=0, atol=0, equal_nan=True).all())
-
-
-def _has_infinite(own: torch.Tensor) -> bool:
-    """True if a number is infinite."""
-    if not own.is_floating_point() or own.dtype.itemsize == 1:  # PyTorch doesn't sum floats of 8 bits
-        return False
-    # A finite sum, which takes less time than a look at each number, shows that none is infinite.
-    return not bool(own.sum().isfinite()) and bool(own.isinf().any())
 
 
 def _possible_roundings(stored: torch.Tensor, dtype: torch.dtype) -> Iterator[torch.Tensor]:
@@ -158,7 +153,10 @@ class Merge:
         take a weight in bfloat16 without any merge for a merged one.
         """
         own = tensor.detach().cpu()
-        merges = list(self._possible_merges(own.dtype))
+        ways = dict.fromkeys((own.dtype, *_SHORTER))
+        # As PEFT may leave the merged weight: rounded after the sum, or its two parts rounded before.
+        sums = ((self.base.to(way) + self.added.to(way)).to(own.dtype) for way in ways)
+        merges = [*_possible_roundings(self.merged, own.dtype), *sums]
         if any(_equal_with_nan(own, item) for item in merges):
             return True
         wide, exact = own.to(torch.float64), self.merged.to(torch.float64)
@@ -166,12 +164,6 @@ class Merge:
             return False
         off = min(_total_distance(wide, item) for item in merges)
         return off < min(_total_distance(wide, item) for item in _possible_roundings(self.base, own.dtype))
-
-    def _possible_merges(self, dtype: torch.dtype) -> Iterator[torch.Tensor]:
-        """Yields the merged weight as PEFT may leave it: rounded after the sum, or its two parts rounded before."""
-        yield from _possible_roundings(self.merged, dtype)
-        for way in dict.fromkeys((dtype, *_SHORTER)):
-            yield (self.base.to(way) + self.added.to(way)).to(dtype)
 
     def _explained_rounding(self, own: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
         """Bounds each element's error from rounding the weight, the sum, the products and the adapter's numbers."""

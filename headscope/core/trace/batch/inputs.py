@@ -228,15 +228,6 @@ def _bounding_boxes(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, 
     return torch.tensor([1, 1, 2, 2]).expand(*sizes.leading, sizes.length, 4).clone()
 
 
-def _entity_input(value: int, *trailing: int) -> Maker:
-    """Returns a maker of an entity input that is filled with `value`."""
-
-    def make(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
-        return torch.full((*sizes.leading, _ENTITY_COUNT, *trailing), value)
-
-    return make
-
-
 def _entity_positions(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
     width = getattr(model.config, "max_mention_length", 30)
     # LUKE pads the positions of a mention with -1.
@@ -245,7 +236,7 @@ def _entity_positions(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow
     return positions
 
 
-def _entity_ends(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
+def _ones_of_entities(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
     return torch.full((*sizes.leading, _ENTITY_COUNT), 1)
 
 
@@ -283,11 +274,11 @@ MAKERS: dict[str, Maker] = {
     "input_features": _input_features,
     "bbox": _bounding_boxes,
     "lang_ids": lambda model, sizes, rows, task: torch.zeros(sizes.batch * sizes.choices, dtype=torch.long),
-    "entity_ids": _entity_input(1),
-    "entity_attention_mask": _entity_input(1),
+    "entity_ids": _ones_of_entities,
+    "entity_attention_mask": _ones_of_entities,
     "entity_position_ids": _entity_positions,
-    "entity_start_positions": _entity_ends,
-    "entity_end_positions": _entity_ends,
+    "entity_start_positions": _ones_of_entities,
+    "entity_end_positions": _ones_of_entities,
     "visual_feats": _visual_input("visual_feat_dim"),
     "visual_pos": _visual_input("visual_pos_dim"),
     "inputs": _perceiver_inputs,

@@ -242,9 +242,9 @@ def make_rows(sizes: Sizes, turn: int = 0, *, sided: bool = True) -> tuple[Probe
     # shows in each of them.
     padding: tuple[tuple[int, int], ...] = _PADDING[1:] if turn else _PADDING
     padding = padding if sided else tuple((0, left + right) for left, right in padding)
-    return tuple(
-        _make_row(index // sizes.choices, sizes.length, padding) for index in range(sizes.batch * sizes.choices)
-    )
+    sides = [padding[index // sizes.choices % len(padding)] for index in range(sizes.batch * sizes.choices)]
+    ends = ((left, sizes.length - 1 - right) for left, right in sides)
+    return tuple(ProbeRow(left, last, last - _EOS_FROM_END) for left, last in ends)
 
 
 def lengths_of_turn(turn: int, most: int | None = None) -> tuple[int, ...]:
@@ -295,12 +295,6 @@ def _has_ambiguous_sizes(sizes: Sizes, taken: set[int]) -> bool:
     if sizes.length:
         used += [sizes.length, rows * sizes.length]
     return len(set(used)) < len(used) or bool(set(used) & taken)
-
-
-def _make_row(index: int, length: int, padding: tuple[tuple[int, int], ...]) -> ProbeRow:
-    left, right = padding[index % len(padding)]
-    last = length - 1 - right
-    return ProbeRow(left, last, last - _EOS_FROM_END)
 
 
 def make_labels(model: PreTrainedModel, task: Task, sizes: Sizes) -> dict[str, Any]:

@@ -52,15 +52,12 @@ def equals_head(execution: Execution, replay: Replay, logits: tuple[Expression, 
             found = fitted(value, expected.shape)
         except ValueError as err:
             return str(err)
-        if not torch.allclose(found.float(), expected.detach().float(), rtol=_RELATIVE, atol=_accepted_error(expected)):
+        # The largest rounding error to accept is in relation to the largest score.
+        finite = expected.detach()[expected.isfinite()]
+        error = _ABSOLUTE * max(float(finite.abs().max()), 1.0) if finite.numel() else _ABSOLUTE
+        if not torch.allclose(found.float(), expected.detach().float(), rtol=_RELATIVE, atol=error):
             return "what it gives on random hidden states differs from the head"
     return ""
-
-
-def _accepted_error(expected: torch.Tensor) -> float:
-    """Returns the largest rounding error to accept, in relation to the largest score."""
-    finite = expected.detach()[expected.isfinite()]
-    return _ABSOLUTE * max(float(finite.abs().max()), 1.0) if finite.numel() else _ABSOLUTE
 
 
 def evaluate_node(
@@ -102,16 +99,11 @@ def _compute_node(  # noqa: PLR0911 - one line for each kind
             given = {id(tensor): fitted(value(inner), tensor.shape) for tensor, inner in node.inputs}
             return replay.run_again(node.step.operations, given, node.output)
         case Rows():
-            return _map_of_rows(value(node.of), node, replay)
+            rows = list(node.rows)
+            bias = None if node.bias is None else replay.value(node.bias, -1)[rows]
+            scores = torch.nn.functional.linear(value(node.of), replay.value(node.weight, -1)[rows], bias)
+            return scores[..., 0] if node.is_one else scores
     assert_never(node)
-
-
-def _map_of_rows(value: torch.Tensor, node: Rows, replay: Replay) -> torch.Tensor:
-    """Computes the linear map with only some of its rows."""
-    rows = list(node.rows)
-    bias = None if node.bias is None else replay.value(node.bias, -1)[rows]
-    scores = torch.nn.functional.linear(value, replay.value(node.weight, -1)[rows], bias)
-    return scores[..., 0] if node.is_one else scores
 
 
 def _pick_positions(value: torch.Tensor, node: Pick, execution: Execution) -> torch.Tensor:

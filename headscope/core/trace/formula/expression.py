@@ -217,8 +217,10 @@ class _Speller:
                 return node.text or ("" if self._numbers_only else node.axis) or f"{node.value:g}"
             case Pick() | Cut():
                 return f"{self._spell_tight(node.of)}[{_bare_positions(node.positions)}]"
+            case Pooled(positions=Positions(where=Where.ALL)):
+                return f"{node.function}({self.text(node.of)})"
             case Pooled():
-                return self._spell_pooled(node)
+                return f"{node.function}({self._spell_tight(node.of)}[{_bare_positions(node.positions)}])"
             case Arithmetic():
                 left, right = (
                     self._spell_operand(node.left, node.sign),
@@ -230,21 +232,13 @@ class _Speller:
             case Joined():
                 return f"{node.function}({', '.join(self._spell_parts(node.parts))})"
             case Applied():
-                return self._spell_applied(node)
+                inner = ", ".join(map(self.text, node.operands))
+                if node.text:
+                    return f"{node.text}({inner}{node.rest})"
+                return f"{self._spell_tight(node.operands[0])}{node.rest}" if node.rest else inner
             case Rows():
                 labels = ", ".join(node.labels)
                 return f"{node.text}[{labels if node.is_one else f'[{labels}]'}]({self.text(node.of)})"
-
-    def _spell_pooled(self, node: Pooled) -> str:
-        if node.positions.where is Where.ALL:
-            return f"{node.function}({self.text(node.of)})"
-        return f"{node.function}({self._spell_tight(node.of)}[{_bare_positions(node.positions)}])"
-
-    def _spell_applied(self, node: Applied) -> str:
-        inner = ", ".join(map(self.text, node.operands))
-        if node.text:
-            return f"{node.text}({inner}{node.rest})"
-        return f"{self._spell_tight(node.operands[0])}{node.rest}" if node.rest else inner
 
     def _spell_tight(self, node: Expression) -> str:
         """Writes a node, in parentheses if it is a sum or product."""

@@ -81,7 +81,9 @@ def side(tensor: torch.Tensor, producer: int, builder: Builder, depth: int = 0) 
         return Side(builder.weights.get(id(tensor), name), tensor, -1)
     inputs = {id(value): name for name, value in builder.execution.probe.inputs.items()}
     # What training changes is written as what makes it, not as the number that it is now.
-    is_fixed = not tensor.is_meta and not _is_made_from_parameters(producer, builder)
+    is_fixed = not tensor.is_meta and not any(
+        id(item) in builder.names.parameters for item in _tensors_before(producer, builder)
+    )
     mask = mask_kind(tensor, producer, builder.execution) if is_fixed else None
     if mask is not None:
         return Side(mask.value, tensor, producer, mask)
@@ -89,7 +91,8 @@ def side(tensor: torch.Tensor, producer: int, builder: Builder, depth: int = 0) 
         return Side(inputs[id(tensor)], tensor, -1)
     if producer in graph.stale:
         raise Withheld("a value beside the hidden states was written in place through another tensor")
-    if is_fixed and tensor.numel() == 1 and not _is_made_from_inputs(producer, builder):
+    # What is made from inputs is another value for other inputs.
+    if is_fixed and tensor.numel() == 1 and not any(id(item) in inputs for item in _tensors_before(producer, builder)):
         is_count = not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
         return Number(float(tensor), axis=_axis_of_size(int(tensor), builder.execution.probe) if is_count else "")
     if id(tensor) in builder.names.buffers and producer < 0:
@@ -140,17 +143,6 @@ def _side_arithmetic(step: Step, builder: Builder, depth: int) -> Expression | N
     if step.name == "matmul":
         nodes = list(map(turned, nodes))
     return Arithmetic(SIGNS[step.name], nodes[0], nodes[1], (operands[0], operands[1]))
-
-
-def _is_made_from_parameters(producer: int, builder: Builder) -> bool:
-    """True if training changes a value."""
-    return any(id(tensor) in builder.names.parameters for tensor in _tensors_before(producer, builder))
-
-
-def _is_made_from_inputs(producer: int, builder: Builder) -> bool:
-    """True if a value is another one for other inputs."""
-    inputs = {id(value) for value in builder.execution.probe.inputs.values()}
-    return any(id(tensor) in inputs for tensor in _tensors_before(producer, builder))
 
 
 def _tensors_before(producer: int, builder: Builder) -> Iterator[torch.Tensor]:

@@ -6,8 +6,7 @@ from dataclasses import replace
 from itertools import accumulate
 from math import prod
 from operator import mul
-from types import EllipsisType, NoneType
-from typing import Any
+from types import NoneType
 
 import torch
 from torch import nn
@@ -29,7 +28,7 @@ from headscope.core.trace.formula.side_values import LAYOUT, SIGNS, Builder, ope
 from headscope.core.trace.pooling.collapse import ALL
 from headscope.core.trace.record.base import ModelNames
 from headscope.core.trace.record.execution import Execution
-from headscope.core.trace.record.indexing import spell_index
+from headscope.core.trace.record.indexing import index_items, spell_index
 from headscope.core.trace.record.recorder import DROPOUTS, Operation
 from headscope.core.trace.replay.picks import TokenNames, read_pick, sliced_positions
 from headscope.core.trace.slice.axes import TokenAxes
@@ -85,14 +84,11 @@ def _short_names(steps: tuple[Step, ...], names: ModelNames) -> dict[str, str]:
         end = path.rpartition(".")[2]
         name = end if ends[end] == 1 and not end.isdigit() else path
         is_apt = name.replace("_", "").lower() in called.lower()  # a module `tanh` of the class Tanh
-        found[path] = f"self.{path}" if _is_operation(name) and not is_apt else name
+        # What a reader takes for a function of PyTorch, or for a fixed word of formulas.
+        spaces = (torch, nn.functional, torch.Tensor)
+        is_taken = name in {"h", "mask"} or any(callable(getattr(space, name, None)) for space in spaces)
+        found[path] = f"self.{path}" if is_taken and not is_apt else name
     return found
-
-
-def _is_operation(name: str) -> bool:
-    """True if a reader takes a name for a function of PyTorch, or for a fixed word of formulas."""
-    spaces = (torch, nn.functional, torch.Tensor)
-    return name in {"h", "mask"} or any(callable(getattr(space, name, None)) for space in spaces)
 
 
 def _weight_names(execution: Execution, head: HeadSlice, names: ModelNames, taken: set[str]) -> dict[int, str]:
@@ -195,30 +191,17 @@ def _index_node(step: Step, output: torch.Tensor, builder: Builder) -> Expressio
         if operation.name == "__getitem__":
             return _applied_node("", (inner,), step, output, builder, rest=spell_index(operation))
         return _call_node(step, output, builder)
-    if _only_drops_units(operation, output):
+    items = index_items(operation)
+    # A list or a tensor of indices may bring the values into another order, whatever the shapes.
+    is_in_order = operation.name in {"select", "__getitem__"} and all(isinstance(item, _IN_ORDER) for item in items)
+    if is_in_order and _units_dropped(source) == _units_dropped(output):  # only axes of size 1 are gone
         return _applied_node("", (inner,), step, output, builder)
-    if operation.name == "__getitem__" and not any(isinstance(item, torch.Tensor) for item in _index_parts(operation)):
+    if operation.name == "__getitem__" and not any(isinstance(item, torch.Tensor) for item in items):
         return _applied_node("", (inner,), step, output, builder, rest=spell_index(operation))
     return _call_node(step, output, builder)
 
 
-def _index_parts(operation: Operation) -> tuple[Any, ...]:
-    items = operation.args[1]
-    return items if isinstance(items, tuple) else (items,)
-
-
-def _only_drops_units(operation: Operation, output: torch.Tensor) -> bool:
-    """True if indexing only removed axes of size 1: the same values in the same order.
-
-    A list or a tensor of indices may bring the values into another order, whatever the shapes.
-    """
-    source = operation.args[0]
-    is_select = operation.name == "select"
-    is_plain = operation.name == "__getitem__" and all(isinstance(item, _IN_ORDER) for item in _index_parts(operation))
-    return (is_select or is_plain) and _units_dropped(source) == _units_dropped(output)
-
-
-_IN_ORDER = (int, slice, EllipsisType, NoneType)
+_IN_ORDER = (int, slice, NoneType)
 
 
 def _units_dropped(tensor: torch.Tensor) -> tuple[int, ...]:
@@ -366,9 +349,13 @@ def _call_node(step: Step, output: torch.Tensor, builder: Builder) -> Expression
     path = builder.names.path(step.last)
     parameters = _uses_parameters(step, builder.names)
     number = next((at for at, item in enumerate(step.last.outputs) if item is output), 0)
-    if parameters and path and step.last.call in builder.alone and _is_of_module(step, builder):
-        text = f"{builder.short[path]}[{number}]" if number else builder.short[path]
-        return _applied_node(text, tuple(operands), step, output, builder)
+    if parameters and path and step.last.call in builder.alone:
+        module = step.last.modules[-1]
+        is_container = any(child in builder.execution.graph.executed for child in module.children())
+        # A module that computes with its own weights: then its name is enough.
+        if not is_container and not _has_other_weights(step, module, builder):
+            text = f"{builder.short[path]}[{number}]" if number else builder.short[path]
+            return _applied_node(text, tuple(operands), step, output, builder)
     rest = ""
     if step.name in _WEIGHTED:
         operands += _weights_of(step, builder)
@@ -392,13 +379,6 @@ def _weights_of(step: Step, builder: Builder) -> Iterator[Expression]:
             continue
         if id(tensor) in builder.names.parameters or producer >= 0 or step.name == "linear":
             yield side(tensor, producer, builder)
-
-
-def _is_of_module(step: Step, builder: Builder) -> bool:
-    """True if the innermost module is not a container and computes with its own weights: then its name is enough."""
-    module = step.last.modules[-1]
-    runs_children = any(child in builder.execution.graph.executed for child in module.children())
-    return not runs_children and not _has_other_weights(step, module, builder)
 
 
 def _has_other_weights(step: Step, module: nn.Module, builder: Builder) -> bool:

@@ -171,7 +171,7 @@ def _which_of_marked(step: Step, reading: Reading) -> str:
 
     The probe can't tell: its rows have one end token each.
     """
-    items = index_items(step.last) if step.last.name == "__getitem__" else ()
+    items = index_items(step.last)
     if not any(isinstance(item, torch.Tensor) and item.dtype == torch.bool for item in items):
         return ""
     graph = reading.execution.graph

@@ -78,7 +78,10 @@ class PoolingRead:
             rule = f"{summary}{part.rule}{_layer_suffix(typed[0])}{_PADDING[part.has_padding]}"
             return Pooling(part.kind, (part.positions.text,), rule, evidence, typed)
         several = len({part.sources for part in typed}) > 1
-        sources = tuple(f" of {_source_text(part)}" if several else "" for part in typed)
+        texts = [[source.text for source in part.sources] for part in typed if several]
+        # `h[-4]`, or the first and the last of a mix of layers.
+        spans = (own[0] if len(own) == 1 else f"{own[0]} to {own[-1]}" for own in texts)
+        sources = tuple(f" of {span}" for span in spans) or ("",) * len(typed)
         tokens = tuple(f"{part.positions.text}{source}" for part, source in zip(typed, sources, strict=True))
         rules = "; ".join(f"{part.rule}{source}" for part, source in zip(typed, sources, strict=True))
         how = " and ".join(_JOINS.get(name, f"joined by {name}") for name in self.joins) or "together"
@@ -186,19 +189,16 @@ def _state_after(step: Step, reading: Reading) -> State:
         return tuple(averaged(part, step, reading) for part in parts) if step.name == "div" else parts
     merged = _with_choices(step, open_ones, _merge_states([state for _, state in open_ones]), reading)
     if _keeps_tokens(step, open_ones[0][0], reading):
-        mixes = step.name in _RECURRENT or (step.name in _PRODUCTS and _open_operands(step, reading) > 1)
+        # A tensor that occurs twice counts twice.
+        operands = [reading.states.get(id(tensor)) for operation in step.operations for tensor, _ in operation.inputs]
+        is_product = step.name in _PRODUCTS and sum(isinstance(state, Tokens) for state in operands) > 1
+        mixes = step.name in _RECURRENT or is_product
         if _is_window(step, open_ones[0][0], reading):
             merged = replace(merged, mixed=True, window=step)
         by = (*merged.touched_by, step) if mixes else merged.touched_by
         state = replace(merged, mixed=merged.mixed or bool(closed) or mixes, touched_by=by)
         return _after_changes(step, state, reading)
     return _join_parts(step, [*closed, *collapse(step, open_ones[0][0], merged, reading)], len(entering), reading)
-
-
-def _open_operands(step: Step, reading: Reading) -> int:
-    """Counts the operands of a step that have their token axis, with a tensor that occurs twice counted twice."""
-    operands = [tensor for operation in step.operations for tensor, _ in operation.inputs]
-    return sum(isinstance(reading.states.get(id(tensor)), Tokens) for tensor in operands)
 
 
 def _join_parts(step: Step, parts: list[Part], operands: int, reading: Reading) -> tuple[Part, ...]:
@@ -309,7 +309,10 @@ def _after_weighing(step: Step, state: Tokens, reading: Reading) -> Tokens:
         if step.name == "mul" and any(not is_binary(item) for item in _known_beside(step, reading)):
             return replace(state, weighted=True, touched_by=(*state.touched_by, step))
         return replace(state, masked=True, touched_by=(*state.touched_by, step))
-    if step.name == "mul" and (_differs_by_position(step, reading) or _has_weights_beside(step, reading)):
+    # A product weighs positions if both factors are made from the hidden states and have a token axis.
+    entering = entering_tensors(step, reading.head)
+    is_by_position = len(entering) > 1 and all(reading.axes.of(tensor) for tensor in entering)
+    if step.name == "mul" and (is_by_position or _has_weights_beside(step, reading)):
         return replace(state, weighted=True, touched_by=(*state.touched_by, step))
     return state
 
@@ -342,12 +345,6 @@ def _reads_other_mask(step: Step, reading: Reading) -> bool:
     )
 
 
-def _differs_by_position(step: Step, reading: Reading) -> bool:
-    """True if a product weighs positions: both factors are made from the hidden states and have a token axis."""
-    entering = entering_tensors(step, reading.head)
-    return len(entering) > 1 and all(reading.axes.of(tensor) for tensor in entering)
-
-
 def _has_weights_beside(step: Step, reading: Reading) -> bool:
     """True if a tensor beside the hidden states holds a number for each position, and they aren't known to be equal."""
     derived, entering = reading.head.derived, entering_tensors(step, reading.head)[0]
@@ -376,12 +373,6 @@ _JOINS = {"cat": "side by side", "stack": "stacked", "add": "added", "sub": "sub
 _PADDING = {None: "", True: ", padding included", False: ", padding left out"}
 _NO_HIDDEN_STATES = "no hidden states with a token axis were found on the way to the scores"
 _NUMBER = re.compile(r"\d+")
-
-
-def _source_text(part: PoolingPart) -> str:
-    """Writes `h[-4]`, or the first and the last of a mix of layers."""
-    texts = [source.text for source in part.sources]
-    return texts[0] if len(texts) == 1 else f"{texts[0]} to {texts[-1]}"
 
 
 def _layer_suffix(part: PoolingPart) -> str:

@@ -18,7 +18,6 @@ from headscope.core.trace.pooling.pooling import PoolingRead, read_pooling
 from headscope.core.trace.pooling.taken_back import with_changes_taken_back
 from headscope.core.trace.proof.gradients import verify_pooling, with_weighed_positions
 from headscope.core.trace.record.execution import Execution
-from headscope.core.trace.record.recorder import Guess
 from headscope.core.trace.replay.changed_inputs import ChangedInputs
 from headscope.core.trace.replay.picks import TokenNames
 from headscope.core.trace.replay.replay import unfaithful_reasons
@@ -134,6 +133,8 @@ def agree(first: Look, again: Callable[[int], Look], *, prove: bool) -> Agreemen
     alike = next((one for one, other in pairs if one.has_same_pooling(other)), None)
     formulas = (_common_formula(one, other) for one, other in pairs)
     formula = next((found for found in formulas if found is not None), None)
+    rules = "; ".join(dict.fromkeys(item.pooling.rule for item in looks))
+    unlike = Gap(GapTopic.POOLING, f"runs of different sizes read different positions: {rules}")
     # All runs, also one that only decided: a rule that its gradients contradict in a single run is wrong.
     proofs = [item.verify() for item in looks] if prove else []
     return Agreement(
@@ -145,7 +146,7 @@ def agree(first: Look, again: Callable[[int], Look], *, prove: bool) -> Agreemen
         verification=next((item for item in proofs if item.agrees is False), next(iter(proofs), None)),
         gaps=(
             *_gaps_of_branches(looks),
-            *(tuple(_gaps_of_runs(looks)) or (*_gaps_of_pooling(looks, alike), *_gaps_of_stages(first, second))),
+            *(tuple(_gaps_of_runs(looks)) or (*(() if alike else (unlike,)), *_gaps_of_stages(first, second))),
         ),
     )
 
@@ -182,33 +183,25 @@ def withdrawn(pooling: Pooling) -> Pooling:
 
 def _gaps_of_branches(looks: list[Look]) -> Iterator[Gap]:
     """Reports guesses outside the base model, and in it behind the hidden states: they leave the head path open."""
-    lines = {
-        place_of(guess): None
-        for item in looks
-        for guess in item.execution.graph.guesses
-        if (guess.is_branch or item is looks[0])  # what the first run wrote was real, if it had real weights
-        if item.head.base is None or item.head.base not in guess.modules or _is_behind_hidden(guess, item)
-    }
+    lines: dict[str, None] = {}
+    for item in looks:
+        base, graph = item.head.base, item.execution.graph
+        last = max(map(graph.producer, item.head.hidden), default=None)
+        for guess in graph.guesses:
+            # BERT's pooler is in the base model, and part of the head.
+            is_before = last is None or guess.before <= last
+            if base is not None and base in guess.modules and is_before:
+                continue
+            if guess.is_branch or item is looks[0]:  # what the first run wrote was real, if it had real weights
+                lines[place_of(guess)] = None
     for line in lines:
         reason = f"the forward branches on a floating-point value at {line}, so other values may take another path"
         yield Gap(GapTopic.HEAD_PATH, reason)
 
 
-def _is_behind_hidden(guess: Guess, look: Look) -> bool:
-    """True if all hidden states of the head were there: BERT's pooler is in the base model, and part of the head."""
-    producers = [look.execution.graph.producer(tensor) for tensor in look.head.hidden]
-    return bool(producers) and guess.before > max(producers)
-
-
 def _gaps_of_runs(looks: list[Look]) -> Iterator[Gap]:
     for reason in dict.fromkeys(reason for item in looks for reason in item.unfaithful):
         yield Gap(GapTopic.HEAD_PATH, reason)
-
-
-def _gaps_of_pooling(looks: list[Look], alike: Look | None) -> Iterator[Gap]:
-    if alike is None:
-        rules = "; ".join(dict.fromkeys(item.pooling.rule for item in looks))
-        yield Gap(GapTopic.POOLING, f"runs of different sizes read different positions: {rules}")
 
 
 def _gaps_of_stages(first: Look, second: Look) -> Iterator[Gap]:

@@ -235,6 +235,7 @@ def with_weighed_positions(
     return replace(read, parts=(part,))
 
 
+@torch.enable_grad()
 def measure_influence(replay: Replay, head: HeadSlice, axes: TokenAxes) -> Influence | None:
     """Finds the positions of the hidden states that the scores of each row depend on; None without a token axis.
 
@@ -245,7 +246,11 @@ def measure_influence(replay: Replay, head: HeadSlice, axes: TokenAxes) -> Influ
         return None
     rows = tuple(_positions_moved(gradient, axis) for gradient in _row_gradients(replay))
     length = replay.hidden[0].shape[axis]
-    return Influence(rows, length, axis, _is_own_only(replay, axes, axis))
+    scores = replay.logits[0]
+    # The scores may have fewer positions than the hidden states: the tokens of a text before the patches of its image.
+    has_positions = scores.dim() > axis and scores.shape[axis] == length
+    is_own_only = (has_positions or axis in axes.of(scores)) and _reads_itself(scores, replay, axis)
+    return Influence(rows, length, axis, is_own_only)
 
 
 @torch.enable_grad()
@@ -284,17 +289,6 @@ def _positions_moved(gradient: torch.Tensor, axis: int) -> PositionNumbers:
     positions = gradient.movedim(axis - 1, 0)
     strength = positions.reshape(len(positions), -1).abs().sum(1)
     return tuple(int(at) for at in (strength > _NEGLIGIBLE * max(float(strength.max()), 1e-30)).nonzero().flatten())
-
-
-@torch.enable_grad()
-def _is_own_only(replay: Replay, axes: TokenAxes, axis: int) -> bool:
-    """True if the score at one position depends on the hidden state of that position alone.
-
-    The scores may have fewer positions than the hidden states: the tokens of a text before the patches of its image.
-    """
-    scores = replay.logits[0]
-    has_positions = scores.dim() > axis and scores.shape[axis] == replay.hidden[0].shape[axis]
-    return (has_positions or axis in axes.of(scores)) and _reads_itself(scores, replay, axis)
 
 
 def _reads_itself(value: torch.Tensor, replay: Replay, axis: int) -> bool:

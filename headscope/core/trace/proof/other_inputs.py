@@ -149,19 +149,17 @@ def _at_other_sizes(reading: _Reading, model: nn.Module, *, is_own: bool) -> tup
     """Says what the first of other sizes contradicts, and what the first of texts longer than the traced ones does."""
     probe, longer, holds = reading.probe, "", reading.longest
     numbers = set(_numbers_of_positions(reading.look)) if is_own else _unreached_numbers(reading.look)
-    waiting, guessed = _sizes_around(probe, numbers), set[tuple[int, int]]()
-    done, places = set[tuple[int, int]](), set[Place]()
+    done, watched = set[tuple[int, int]](), SizeBranches(probe, base_module(model))
     if is_own:
-        watched = SizeBranches(probe, base_module(model))
         _fault_on(reading, model, probe, watch=watched)
         if fault := _with_other_tokens(reading, model, watched.tokens):
             return fault, ""
-        waiting = [*_usual_sizes(probe), *_sizes_of_decisions(watched, probe, places), *waiting]
-        places |= {place for place, _ in watched.decisions}
-        guessed = set(_sizes_near_constants(watched, probe)) - set(waiting)
-        numbers |= watched.lengths
-    waiting += sorted(guessed)
-    most = _longest_tried(reading, model)
+    waiting, guessed = _first_sizes(watched, probe, numbers, is_own=is_own)
+    places = {place for place, _ in watched.decisions}
+    numbers |= watched.lengths
+    configs = (getattr(module, "config", None) for module in (reading.look.execution.model, reading.look.head.base))
+    limits = (limit for config in configs if (limit := longest_text(config)) is not None)
+    most = min((MOST if is_shape_only(model) else _MOST_REAL, *limits))
     while (size := next(iter(waiting), None)) is not None and len(done) < _MOST_RUNS:
         waiting = [item for item in waiting if item != size]
         batch, length = size
@@ -197,27 +195,21 @@ def _with_other_tokens(reading: _Reading, model: nn.Module, compared: set[int]) 
     return ""
 
 
-def _longest_tried(reading: _Reading, model: nn.Module) -> int:
-    """Returns the most tokens in a text that headscope tries."""
-    configs = (getattr(module, "config", None) for module in (reading.look.execution.model, reading.look.head.base))
-    limits = (limit for config in configs if (limit := longest_text(config)) is not None)
-    return min((MOST if is_shape_only(model) else _MOST_REAL, *limits))
-
-
-def _usual_sizes(probe: ProbeBatch) -> Iterator[tuple[int, int]]:
-    """Yields few rows, and lengths of either parity, none longer than what was traced."""
-    yield from ((1, probe.length - 1), (2, probe.length), (3, probe.length - 3)) if probe.length else ((1, 0), (2, 0))
-
-
-def _sizes_around(probe: ProbeBatch, numbers: set[int]) -> list[tuple[int, int]]:
-    """Lists lengths around the numbers that positions are compared with."""
-    return [(probe.batch, at + more) for at in sorted(numbers) for more in (-1, 0, 1, 3) if at + more > 1]
-
-
-def _sizes_near_constants(watched: SizeBranches, probe: ProbeBatch) -> Iterator[tuple[int, int]]:
-    """Yields sizes around the numbers of code that gets sizes as plain numbers."""
-    yield from ((at + more, probe.length) for at in sorted(watched.batches) for more in (0, 1) if at < _MOST_ROWS)
-    yield from ((probe.batch, at + more) for at in sorted(watched.lengths) for more in (-1, 0, 1))
+def _first_sizes(
+    watched: SizeBranches, probe: ProbeBatch, numbers: set[int], *, is_own: bool
+) -> tuple[list[tuple[int, int]], set[tuple[int, int]]]:
+    """Lists the sizes to begin with. Those at their end, which the second result has, are only guessed."""
+    batch, length = probe.batch, probe.length
+    # Few rows, and lengths of either parity, none longer than what was traced.
+    usual = ((1, length - 1), (2, length), (3, length - 3)) if length else ((1, 0), (2, 0))
+    # Lengths around the numbers that positions are compared with.
+    around = ((batch, at + more) for at in sorted(numbers) for more in (-1, 0, 1, 3) if at + more > 1)
+    sizes = [*(usual if is_own else ()), *_sizes_of_decisions(watched, probe, set()), *around]
+    # Sizes around the numbers of code that gets sizes as plain numbers.
+    guessed = {(at + more, length) for at in watched.batches for more in (0, 1) if at < _MOST_ROWS}
+    guessed |= {(batch, at + more) for at in watched.lengths for more in (-1, 0, 1)}
+    guessed -= set(sizes)
+    return [*sizes, *sorted(guessed)], guessed
 
 
 def _sizes_of_decisions(watched: SizeBranches, probe: ProbeBatch, places: set[Place]) -> list[tuple[int, int]]:

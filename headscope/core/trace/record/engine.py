@@ -115,28 +115,18 @@ class ShapeOnlyMode(OwnRandomness):  # type: ignore[no-untyped-call]  # upstream
             # real values: so each guess is kept with its line, and outside the base model it leaves the head path
             # open.
             self._on_guess(True)
-            return _guessed_scalar(operands[0])
-        if name in _FACTORIES and _asks_for_integers(args, kwargs):
-            return func(torch.empty(args[0].shape, dtype=kwargs["dtype"]), *args[1:], **kwargs | {"device": CPU})
+            kind = operands[0].dtype
+            return False if kind == torch.bool else 0.0 if kind.is_floating_point else 0
+        dtype = kwargs.get("dtype")
+        is_whole = dtype is not None and not (dtype.is_floating_point or dtype.is_complex)
+        # Real integers from the shape of a tensor on meta: positions to read, a mask.
+        if name in _FACTORIES and is_whole and args[0].is_meta and args[0].numel() <= _MOST_INTEGERS:
+            return func(torch.empty(args[0].shape, dtype=dtype), *args[1:], **kwargs | {"device": CPU})
         if any(operand.is_meta for operand in operands):
             if _writes_meta_into_real(name, args):
                 self._on_guess(False)
             return _run_on_meta(func, name, args, kwargs, is_all_meta=all(operand.is_meta for operand in operands))
-        return self.run(func, args, _integers_off_meta(func, name, args, kwargs, operands))
-
-
-def _asks_for_integers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """True if a factory makes real integers from the shape of a tensor on meta: positions to read, a mask."""
-    dtype = kwargs.get("dtype")
-    if dtype is None or dtype.is_floating_point or dtype.is_complex or not args[0].is_meta:
-        return False
-    return bool(args[0].numel() <= _MOST_INTEGERS)
-
-
-def _guessed_scalar(tensor: torch.Tensor) -> bool | int | float:
-    if tensor.dtype == torch.bool:
-        return False
-    return 0.0 if tensor.dtype.is_floating_point else 0
+        return self.run(func, args, _integers_off_meta(name, args, kwargs, operands))
 
 
 def _run_on_meta(
@@ -189,15 +179,12 @@ def _to_meta(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _integers_off_meta(
-    func: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any], operands: list[torch.Tensor]
+    name: str, args: tuple[Any, ...], kwargs: dict[str, Any], operands: list[torch.Tensor]
 ) -> dict[str, Any]:
     """Replaces `device="meta"` in the keyword arguments by the CPU if the result holds integers."""
     device = kwargs.get("device")
-    if device is None or torch.device(device).type != "meta":
-        return kwargs
-    if _makes_integers(name, args, kwargs, operands):
-        kwargs["device"] = CPU
-    return kwargs
+    is_meta = device is not None and torch.device(device).type == "meta"
+    return kwargs | {"device": CPU} if is_meta and _makes_integers(name, args, kwargs, operands) else kwargs
 
 
 def _makes_integers(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], operands: list[torch.Tensor]) -> bool:

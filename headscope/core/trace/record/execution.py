@@ -201,9 +201,11 @@ def _run_padded(model: nn.Module, probe: ProbeBatch, output: str | None, failure
 
     `failure` is how a run without it failed.
     """
-    token = _token_to_lend(model)
-    if token is None or not {"input_ids", "inputs_embeds"} & probe.inputs.keys():
+    sizes = [config.vocab_size for config in _configs_without_pad(model)]
+    if not sizes or not {"input_ids", "inputs_embeds"} & probe.inputs.keys():
         return None
+    # The last token of the smallest vocabulary: every text part of the model must have an embedding for it.
+    token = min(sizes) - 1
     execution = _try_forward(model, _with_padding(probe, token), output, token)
     if not isinstance(execution, Execution):
         return None
@@ -228,13 +230,6 @@ def _run_unpadded(model: nn.Module, probe: ProbeBatch, output: str | None, failu
 def lacks_pad_token(model: nn.Module) -> bool:
     """True if a model of texts has no pad token, so that its forward may fail without one."""
     return bool(_configs_without_pad(model))
-
-
-def _token_to_lend(model: nn.Module) -> int | None:
-    """Returns the last token of the vocabulary as a pad token; None if the model needs none."""
-    sizes = [config.vocab_size for config in _configs_without_pad(model)]
-    # The smallest vocabulary: every text part of the model must have an embedding for the token.
-    return min(sizes) - 1 if sizes else None
 
 
 def _record_forward(model: nn.Module, probe: ProbeBatch, output: str | None) -> Execution:
@@ -337,13 +332,10 @@ def is_shape_only(model: nn.Module) -> bool:
 
 def _configs_without_pad(model: nn.Module) -> tuple[PreTrainedConfig, ...]:
     """Lists the configurations of texts in `model` that name no pad token."""
-    return tuple(config for config in configurations(model) if _lacks_pad_token(config))
-
-
-def _lacks_pad_token(config: PreTrainedConfig) -> bool:
     # A configuration of texts has a vocabulary. One that lacks the field for the pad token doesn't use it.
-    size = getattr(config, "vocab_size", None)
-    return isinstance(size, int) and size > 1 and getattr(config, "pad_token_id", 0) is None
+    sizes = ((config, getattr(config, "vocab_size", None)) for config in configurations(model))
+    of_texts = (config for config, size in sizes if isinstance(size, int) and size > 1)
+    return tuple(config for config in of_texts if getattr(config, "pad_token_id", 0) is None)
 
 
 def _with_padding(probe: ProbeBatch, token: int) -> ProbeBatch:

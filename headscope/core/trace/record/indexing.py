@@ -32,7 +32,9 @@ class Picked:
 
 
 def index_items(operation: Operation) -> tuple[Any, ...]:
-    """Returns the items of a `tensor[...]` expression, with the ellipsis replaced by full slices."""
+    """Returns the items of a `tensor[...]` expression, with full slices for the ellipsis; none of another operation."""
+    if operation.name != "__getitem__":
+        return ()
     items = operation.args[1]
     items = items if isinstance(items, tuple) else (items,)
     consumed = sum(_axes_consumed(item) for item in items)
@@ -142,7 +144,7 @@ def picked_positions(operation: Operation, name: str, probe: ProbeBatch, axes: A
 
 def _picked_by_items(operation: Operation, probe: ProbeBatch, axes: Axes) -> Picked | None:
     source = operation.args[0]
-    items = index_items(operation) if operation.name == "__getitem__" else ()
+    items = index_items(operation)
     mask = next((item for item in items if isinstance(item, torch.Tensor) and item.dtype == torch.bool), None)
     if mask is not None:
         return _picked_by_mask(mask, probe)
@@ -152,10 +154,15 @@ def _picked_by_items(operation: Operation, probe: ProbeBatch, axes: Axes) -> Pic
     item, size = item_on_axis(operation, axis), source.shape[axis]
     if isinstance(item, slice):
         kept = range(size)[item]
-        return _same_in_rows(_as_written(item, kept[0], size), size, probe) if len(kept) == 1 else None
+        # Counted as the slice counts: `[-1:]` is -1.
+        back = size if isinstance(item.start, int) and item.start < 0 else 0
+        return _same_in_rows(kept[0] - back, size, probe) if len(kept) == 1 else None
     if isinstance(item, int):
         return _same_in_rows(item, size, probe)
-    return _picked_by_indices(_known_indices(item), size, is_by_row=_names_each_row(items, probe), probe=probe)
+    # Only where the batch axis is indexed by every row in order do the indices beside it go row by row:
+    # `h[arange(batch), ends]`.
+    is_by_row = bool(items) and _known_indices(items[0]) == list(range(probe.batch))
+    return _picked_by_indices(_known_indices(item), size, is_by_row=is_by_row, probe=probe)
 
 
 def _picked_by_indices(indices: list[int] | None, size: int, *, is_by_row: bool, probe: ProbeBatch) -> Picked | None:
@@ -168,11 +175,6 @@ def _picked_by_indices(indices: list[int] | None, size: int, *, is_by_row: bool,
     return Picked(tuple((index + size) % size for index in indices), None, size)
 
 
-def _as_written(item: slice, position: int, size: int) -> int:
-    """Counts a position as the slice counts it: `[-1:]` is -1."""
-    return position - size if isinstance(item.start, int) and item.start < 0 else position
-
-
 def _known_indices(item: Any) -> list[int] | None:
     """Returns the numbers of a tensor or list of indices; None if their values are not known."""
     if isinstance(item, torch.Tensor):
@@ -180,12 +182,6 @@ def _known_indices(item: Any) -> list[int] | None:
     if isinstance(item, list) and all(isinstance(value, int) and not isinstance(value, bool) for value in item):
         return item
     return None
-
-
-def _names_each_row(items: tuple[Any, ...], probe: ProbeBatch) -> bool:
-    """True if the batch axis is indexed by every row in order."""
-    # Only then do the indices beside it go row by row: `h[arange(batch), ends]`.
-    return bool(items) and _known_indices(items[0]) == list(range(probe.batch))
 
 
 def _picked_by_mask(mask: torch.Tensor, probe: ProbeBatch) -> Picked | None:

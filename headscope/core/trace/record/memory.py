@@ -62,7 +62,10 @@ class TensorMemory:
     def is_written_back(self, target: torch.Tensor, item: Any, value: Any) -> bool:
         """True if `target[item] = value` puts a part of `target` back that was changed in place: `x[:, 0] += 1`."""
         state = self._states.get(id(target))
-        if state is None or not isinstance(value, torch.Tensor) or not _is_basic_index(item):
+        items = item if isinstance(item, tuple) else (item,)
+        # Any other index makes no view.
+        is_basic = all(part is None or part is Ellipsis or type(part) in {int, slice} for part in items)
+        if state is None or not isinstance(value, torch.Tensor) or not is_basic:
             return False
         writers = self._writers.get(storage_id(target), [])[state[1] :]
         return all(writer is value for writer in writers) and _memory_place(target[item]) == _memory_place(value)
@@ -102,12 +105,6 @@ class TensorMemory:
         # so writes to a storage are counted here too.
         written = len(self._writers.get(storage_id(tensor), ())) if self._writers else 0
         return version_of(tensor), written
-
-
-def _is_basic_index(item: Any) -> bool:
-    """True if an index makes a view: integers, slices, an ellipsis, None."""
-    items = item if isinstance(item, tuple) else (item,)
-    return all(part is None or part is Ellipsis or type(part) in {int, slice} for part in items)
 
 
 def _memory_place(tensor: torch.Tensor) -> tuple[Any, ...]:

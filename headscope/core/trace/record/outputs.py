@@ -84,15 +84,10 @@ def _first_final_output(usable: dict[str, torch.Tensor], graph: Graph) -> tuple[
     made_from = {name: graph.after(value) for name, value in usable.items()}
     for name in usable:
         later = made_from[name]
-        if not any(_weights_between(later, graph.producer(usable[other]), graph) for other in usable if other != name):
+        ends = later.intersection(graph.producer(value) for other, value in usable.items() if other != name)
+        if not any(_reads_weights(operation) for operation in graph.before(*ends) if operation.index in later):
             return (name,)
     return (next(iter(usable)),)
-
-
-def _weights_between(later: set[int], end: int, graph: Graph) -> bool:
-    if end not in later:
-        return False
-    return any(_reads_weights(operation) for operation in graph.before(end) if operation.index in later)
 
 
 def _is_apart(value: torch.Tensor, scores: tuple[torch.Tensor, ...], graph: Graph) -> bool:

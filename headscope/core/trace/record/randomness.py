@@ -33,20 +33,19 @@ class OwnRandomness(TorchDispatchMode):  # type: ignore[no-untyped-call]  # upst
         """Runs the operator `func`; if it is random, with a generator of headscope."""
         if not _is_random(func) or kwargs.get("generator") is not None:
             return func(*args, **kwargs)
-        device = _device_of(args, kwargs)
+        named = kwargs.get("device")
+        devices = (tensor.device for tensor in tensors_in((args, kwargs)))
+        device = next(devices, torch.device("cpu")) if named is None else torch.device(named)
         if device.type == "meta" or _draws_nothing(func, args, kwargs):
             return func(*args, **kwargs)
         overload = _overload_with_generator(func)
         # A generator of our own: the state of the process belongs to the caller, whose training must draw the same
         # numbers with and without an inspection in between.
         if overload is not None:
-            return overload(*args, **kwargs, generator=self._generator_on(device))
+            if device not in self._generators:
+                self._generators[device] = torch.Generator(device).manual_seed(self._seed)
+            return overload(*args, **kwargs, generator=self._generators[device])
         return self._draw_from_the_process(func, args, kwargs, device)
-
-    def _generator_on(self, device: torch.device) -> torch.Generator:
-        if device not in self._generators:
-            self._generators[device] = torch.Generator(device).manual_seed(self._seed)
-        return self._generators[device]
 
     def _draw_from_the_process(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], device: Any) -> Any:
         """Runs one of the few operators that take no generator (a dropout fused into attention)."""
@@ -78,13 +77,6 @@ def _draws_nothing(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     values |= dict(zip(list(values), args, strict=False)) | kwargs
     rates = [value for name, value in values.items() if "dropout" in name and isinstance(value, float | int)]
     return values.get("train") is False or (bool(rates) and not any(rates))
-
-
-def _device_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
-    named = kwargs.get("device")
-    if named is not None:
-        return torch.device(named)
-    return next((tensor.device for tensor in tensors_in((args, kwargs))), torch.device("cpu"))
 
 
 def _overload_with_generator(func: Any) -> Any:

@@ -384,12 +384,9 @@ def _user_line(frame: FrameType | None) -> tuple[str, int]:
         filename = frame.f_code.co_filename
         if filename == CALLER:
             break
-        if not (_is_generated(frame) if filename.startswith("<") else is_plumbing(filename)):
+        # Code without a file was made by a library (`<string>`), unless it was typed into `<stdin>` or `python -c`.
+        is_typed = filename.startswith("<") and frame.f_globals.get("__name__") == "__main__"
+        if is_typed or not (filename.startswith("<") or is_plumbing(filename)):
             return filename, frame.f_lineno
         frame = frame.f_back
     return "", 0
-
-
-def _is_generated(frame: FrameType) -> bool:
-    """True if code without a file was made by a library (`<string>`), not typed into `<stdin>` or `python -c`."""
-    return frame.f_globals.get("__name__") != "__main__"

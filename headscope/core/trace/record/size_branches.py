@@ -56,7 +56,10 @@ class SizeBranches(TorchFunctionMode):
         self._note_code(sys._getframe(1))
         name = name_of(func)
         if name == "__getitem__":  # before it fails: a forward may catch that
-            self._note_index(args[1], sys._getframe(1))
+            parts = args[1] if isinstance(args[1], tuple) else (args[1],)
+            numbers = {part for part in parts if type(part) is int and 1 < part <= MOST} - self.lengths
+            if numbers and not self._is_inside(sys._getframe(1)):
+                self.lengths |= numbers
         if name in _COMPARISONS and not self._is_inside(sys._getframe(1)):
             self._note_tokens(args)
         result = func(*args, **(kwargs or {}))
@@ -77,12 +80,6 @@ class SizeBranches(TorchFunctionMode):
                 self.lengths.update(
                     item for item in _code_constants(found.f_code) if type(item) is int and 1 < item <= MOST
                 )
-
-    def _note_index(self, item: Any, frame: FrameType) -> None:
-        parts = item if isinstance(item, tuple) else (item,)
-        numbers = {part for part in parts if type(part) is int and 1 < part <= MOST} - self.lengths
-        if numbers and not self._is_inside(frame):
-            self.lengths |= numbers
 
     def _note_tokens(self, args: tuple[Any, ...]) -> None:
         """Notes the plain numbers beside an integer tensor, and their neighbors."""

@@ -1,6 +1,6 @@
 """Positions that an indexing operation picks, as typed values: the rule that explains what was read in every row."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
 
@@ -66,11 +66,23 @@ def explain_pick(picked: Picked, execution: Execution, names: TokenNames) -> Pos
     """Returns the plainest rule that explains the positions read in every row."""
     if picked.length != execution.probe.length:
         return _without_texts(picked, names)
-    for explains in _RULES:
-        found = explains(picked, execution, names)
-        if found is not None:
-            return found
-    return Positions(Where.BY_ROW)
+    read, rows, last = picked.positions, execution.probe.rows, execution.probe.length - 1
+    # In order, the first that explains every row wins. Fixed places go first: a head that takes index 0 reads the first
+    # token, even if no row of a caller's batch is padded and the first token that is not padding is the same. Any other
+    # fixed index comes last. Which of two rules that fit one run is right shows in the next, with other rows padded.
+    if read and not any(read):
+        return Positions(Where.INDEX, 0, token=names.first or "")
+    if last >= 0 and set(read) == {last}:
+        return Positions(Where.INDEX, -1)
+    rules = (
+        (tuple(row.last for row in rows), Positions(Where.LAST_NON_PAD)),
+        (tuple(row.eos for row in rows), Positions(Where.EOS, token=names.eos or "")),
+        (tuple(row.first for row in rows), Positions(Where.FIRST_NON_PAD, token=names.first or "")),
+        # Code that indexes beyond the end clamps there, or it fails.
+        (tuple(min(row.last + 1, last) for row in rows), Positions(Where.AFTER_LAST_NON_PAD)),
+    )
+    other = Positions(Where.BY_ROW) if picked.index is None else Positions(Where.INDEX, picked.index)
+    return next((rule for positions, rule in rules if positions == read), other)
 
 
 def _without_texts(picked: Picked, names: TokenNames) -> Positions:
@@ -81,59 +93,6 @@ def _without_texts(picked: Picked, names: TokenNames) -> Positions:
     index = picked.index if picked.index is not None else fixed.pop()
     index = 0 if picked.length == 1 else index
     return Positions(Where.INDEX, index, parameter=names.parameter_at(index))
-
-
-def _first_token(picked: Picked, execution: Execution, names: TokenNames) -> Positions | None:
-    if any(picked.positions) or not picked.positions:
-        return None
-    return Positions(Where.INDEX, 0, token=names.first or "")
-
-
-def _last_token(picked: Picked, execution: Execution, names: TokenNames) -> Positions | None:
-    length = execution.probe.length
-    if not length or set(picked.positions) != {length - 1}:
-        return None
-    return Positions(Where.INDEX, -1)
-
-
-def _last_non_pad_token(picked: Picked, execution: Execution, names: TokenNames) -> Positions | None:
-    if picked.positions != tuple(row.last for row in execution.probe.rows):
-        return None
-    return Positions(Where.LAST_NON_PAD)
-
-
-def _end_token(picked: Picked, execution: Execution, names: TokenNames) -> Positions | None:
-    if picked.positions != tuple(row.eos for row in execution.probe.rows):
-        return None
-    return Positions(Where.EOS, token=names.eos or "")
-
-
-def _first_non_pad_token(picked: Picked, execution: Execution, names: TokenNames) -> Positions | None:
-    if picked.positions != tuple(row.first for row in execution.probe.rows):
-        return None
-    return Positions(Where.FIRST_NON_PAD, token=names.first or "")
-
-
-def _after_last_non_pad(picked: Picked, execution: Execution, names: TokenNames) -> Positions | None:
-    probe = execution.probe
-    # Code that indexes beyond the end clamps there, or it fails.
-    if picked.positions != tuple(min(row.last + 1, probe.length - 1) for row in probe.rows):
-        return None
-    return Positions(Where.AFTER_LAST_NON_PAD)
-
-
-# In order, the first that explains every row wins. Fixed places go first: a head that takes index 0 reads the first
-# token, even if no row of a caller's batch is padded and the first token that is not padding is the same. Any other
-# fixed index comes last. Which of two rules that fit one run is right shows in the next run, with other rows padded.
-_RULES: tuple[Callable[[Picked, Execution, TokenNames], Positions | None], ...] = (
-    _first_token,
-    _last_token,
-    _last_non_pad_token,
-    _end_token,
-    _first_non_pad_token,
-    _after_last_non_pad,
-    lambda picked, execution, names: None if picked.index is None else Positions(Where.INDEX, picked.index),
-)
 
 
 def sliced_positions(operation: Operation, axes: TokenAxes, before: Positions) -> Positions | None:

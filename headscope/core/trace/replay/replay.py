@@ -95,7 +95,11 @@ def replay_head(
     Unsupported where an operation cannot be run again, or the slice holds more numbers than `most`. Global random state
     is untouched.
     """
-    _check_budget(execution, head, most or MOST_RUN_AGAIN)
+    # Its parameters and results in total.
+    sizes = {id(tensor): tensor.numel() for operation in head.operations for tensor, _ in operation.inputs}
+    sizes |= {id(tensor): tensor.numel() for operation in head.operations for tensor in operation.outputs}
+    if sum(sizes.values()) > (most or MOST_RUN_AGAIN):
+        raise Unsupported(f"the head holds {sum(sizes.values()):,} numbers, too many to be run again", "")
     dtype = None if exact else torch.float32
     machine = _Machine(execution, head, torch.Generator().manual_seed(seed), given or {}, dtype)
     needed = needed_operations(execution, head)
@@ -170,14 +174,6 @@ def _stale_operations(execution: Execution, needed: list[int]) -> list[Operation
 def _alias_sentence(operation: Operation) -> str:
     where = place_of(operation)
     return f"{where} uses memory that was written in place through another tensor, and headscope does not follow that"
-
-
-def _check_budget(execution: Execution, head: HeadSlice, most: int) -> None:
-    """Raises Unsupported if the numbers of the slice would not fit: its parameters and results in total."""
-    sizes = {id(tensor): tensor.numel() for operation in head.operations for tensor, _ in operation.inputs}
-    sizes |= {id(tensor): tensor.numel() for operation in head.operations for tensor in operation.outputs}
-    if sum(sizes.values()) > most:
-        raise Unsupported(f"the head holds {sum(sizes.values()):,} numbers, too many to be run again", "")
 
 
 def needed_operations(execution: Execution, head: HeadSlice) -> list[int]:

@@ -100,7 +100,11 @@ def _grown_axes(
     execution: Execution, head: HeadSlice, hidden: dict[int, tuple[int, ...]]
 ) -> dict[int, tuple[int, ...]] | None:
     """Finds the axes that change when the hidden states have more tokens; None if the head fails on them."""
-    values = {id(tensor): _with_more_tokens(tensor, hidden[id(tensor)]) for tensor in head.hidden}
+    values = {}
+    for tensor in head.hidden:
+        # Twice as many tokens and one more, so that a stride cannot hide the difference.
+        sizes = [2 * size + 1 if axis in hidden[id(tensor)] else size for axis, size in enumerate(tensor.shape)]
+        values[id(tensor)] = torch.empty(sizes, dtype=tensor.dtype, device=META)
     found: dict[int, tuple[int, ...]] = {}
     try:
         with torch.no_grad(), ShapeOnlyMode(lambda is_branch: None):
@@ -133,12 +137,6 @@ def _token_sizes_before(operation: Operation, axes: dict[int, tuple[int, ...]], 
         if sizes:
             found |= {*sizes, math.prod(sizes), batch * math.prod(sizes)}
     return found
-
-
-def _with_more_tokens(tensor: torch.Tensor, axes: tuple[int, ...]) -> torch.Tensor:
-    """Makes a meta tensor with twice as many tokens and one more, so that a stride cannot hide the difference."""
-    sizes = [2 * size + 1 if axis in axes else size for axis, size in enumerate(tensor.shape)]
-    return torch.empty(sizes, dtype=tensor.dtype, device=META)
 
 
 def _run_with_values(operation: Operation, values: dict[int, torch.Tensor]) -> tuple[torch.Tensor, ...]:

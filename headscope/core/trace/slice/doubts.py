@@ -7,7 +7,7 @@ from torch import nn
 
 from headscope.core.trace.record.base import composite_children, declared_base
 from headscope.core.trace.record.execution import Execution
-from headscope.core.trace.record.recorder import BRANCHES, Exit, Operation
+from headscope.core.trace.record.recorder import BRANCHES, Operation
 from headscope.core.trace.slice.head_slice import HeadSlice, exits_from, last_hidden_state
 from headscope.core.trace.slice.stages import place_of
 
@@ -32,7 +32,11 @@ def doubts(execution: Execution, head: HeadSlice) -> tuple[str, ...]:
         found.append(f"{place_of(drawn)} draws random numbers, so {_AT_EACH_CALL}")
     if execution.draws_from:
         found.append(f"the forward draws random numbers from {execution.draws_from}, so {_AT_EACH_CALL}")
-    found += [_exit_sentence(item) for item in exits_from(execution, head.base)][:1]
+    for item in list(exits_from(execution, head.base))[:1]:
+        unseen = f"takes values out of PyTorch ({item.name}), and headscope can't see whether they reach the scores"
+        branch = f"the forward branches on a floating-point value at {place_of(item)}"
+        is_branch = item.name in BRANCHES
+        found.append(f"{branch}, so other values may take another path" if is_branch else f"{place_of(item)} {unseen}")
     if head.base is not None and declared_base(execution.model) is None:
         found += [*_other_encoders(execution, head, head.base), *_base_after_another(execution, head, head.base)]
     return tuple(found)
@@ -67,13 +71,6 @@ def _random_choices(execution: Execution, head: HeadSlice) -> Iterator[Operation
     ends = (*execution.logits, *(item.tensor for item in graph.exits))
     read = {operation.index for operation in graph.before(*map(graph.producer, ends))}
     yield from (operation for operation in drawn if operation.index in read)
-
-
-def _exit_sentence(found: Exit) -> str:
-    where = place_of(found)
-    if found.name in BRANCHES:
-        return f"the forward branches on a floating-point value at {where}, so other values may take another path"
-    return f"{where} takes values out of PyTorch ({found.name}), and headscope can't see whether they reach the scores"
 
 
 def _other_encoders(execution: Execution, head: HeadSlice, base: nn.Module) -> Iterator[str]:

@@ -36,7 +36,11 @@ def locate_head(execution: Execution, base: nn.Module | None) -> HeadSlice:
     collapses, whichever is earlier; forward again over what depends on the hidden states.
     """
     names = _names_of_leaves(execution.model)
-    reached = _reached_tensors(execution, base)
+    # What the logits depend on, or may depend on through values that left PyTorch.
+    left = [item.tensor for item in exits_from(execution, base)]
+    producers = map(execution.graph.producer, (*execution.logits, *left))
+    read = {id(tensor) for operation in execution.graph.before(*producers) for tensor, _ in operation.inputs}
+    reached = read | {id(tensor) for tensor in left}
     weighted = _made_from_parameters(execution, names)
     candidates, hidden = _find_boundary(execution, base, weighted)
     named = names_of_buffers(execution.model) | names
@@ -103,14 +107,6 @@ def exits_from(execution: Execution, base: nn.Module | None) -> Iterator[Exit]:
         is_weighted = id(item.tensor) in names or graph.producer(item.tensor) in weighted
         if is_outside and is_weighted and id(item.tensor) not in after:
             yield item
-
-
-def _reached_tensors(execution: Execution, base: nn.Module | None) -> set[int]:
-    """Collects the ids of the tensors that the logits depend on, or may depend on through values that left PyTorch."""
-    left = [item.tensor for item in exits_from(execution, base)]
-    producers = map(execution.graph.producer, (*execution.logits, *left))
-    read = {id(tensor) for operation in execution.graph.before(*producers) for tensor, _ in operation.inputs}
-    return read | {id(tensor) for tensor in left}
 
 
 def _made_from_parameters(execution: Execution, names: dict[int, str]) -> set[int]:

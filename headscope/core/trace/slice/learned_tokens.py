@@ -58,14 +58,13 @@ def _sources_at(index: int, hidden: torch.Tensor, execution: Execution) -> set[s
             others.append(made)
         elif tensor.numel() == hidden.shape[-1]:  # a larger parameter has a vector for each position
             found[name] = id(tensor)
-    is_mixed_in = len(found) == 1 and all(_reads_parameter(execution, made, *found.values()) for made in others)
+    behind = (execution.graph.before(made) for made in others)
+    # The only parameter is read by an operation behind each of the others.
+    is_mixed_in = len(found) == 1 and all(
+        any(id(tensor) in found.values() for operation in operations for tensor, _ in operation.inputs)
+        for operations in behind
+    )
     return {*found} | ({""} if others and not is_mixed_in else set())
-
-
-def _reads_parameter(execution: Execution, producer: int, parameter: int) -> bool:
-    """True if a tensor's operation, or one behind it, reads a parameter."""
-    behind = execution.graph.before(producer)
-    return any(id(tensor) == parameter for operation in behind for tensor, _ in operation.inputs)
 
 
 def _places_before(operation: Operation, made: torch.Tensor, at: int, *, is_joined: bool) -> list[_Position]:

@@ -65,17 +65,14 @@ def observe_inputs(
     given = {name: _as_weights(value, model) for name, value in inputs.items()}
     probe = ProbeBatch(given, {}, *_input_sizes(given))
     if caller is not None and caller.ahead:
-        probe = _behind_virtual_tokens(caller, probe)
+        # PEFT passes other inputs to the model inside.
+        more = caller.ahead
+        rows = tuple(ProbeRow(row.first, row.last + more, row.eos + more) for row in probe.rows)
+        sizes = replace(probe.sizes, length=probe.length + more)
+        probe = pass_on(caller, replace(probe, sizes=sizes, rows=rows))
     hint = "check that the inputs are of the kind that the model takes"
     with nullcontext() if caller is None else caller.taking_calls():
         return _observe_head(run_forward(model, probe, hint=hint, lend=False), named=False, invented=False)
-
-
-def _behind_virtual_tokens(caller: PromptCaller, probe: ProbeBatch) -> ProbeBatch:
-    """Converts real inputs to those that PEFT passes to the model inside."""
-    more = caller.ahead
-    rows = tuple(ProbeRow(row.first, row.last + more, row.eos + more) for row in probe.rows)
-    return pass_on(caller, replace(probe, sizes=replace(probe.sizes, length=probe.length + more), rows=rows))
 
 
 def observe_module(model: nn.Module, probe: ProbeBatch, *, invented: bool, output: str | None = None) -> Observation:

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -101,16 +100,14 @@ def read_steps(head: HeadSlice) -> tuple[Step, ...]:
 def _step_groups(head: HeadSlice) -> Iterator[tuple[Operation, ...]]:
     group: list[Operation] = []
     for operation in head.operations:
-        if group and not _same_leaf_call(group[-1], operation):
+        modules = group[-1].modules if group else ()
+        # Operations of one call of a leaf stay together.
+        if group and not (group[-1].call == operation.call and modules and _is_leaf(modules[-1])):
             yield from _folded_or_single(group, head)
             group = []
         group.append(operation)
     if group:
         yield from _folded_or_single(group, head)
-
-
-def _same_leaf_call(one: Operation, other: Operation) -> bool:
-    return one.call == other.call and bool(one.modules) and _is_leaf(one.modules[-1])
 
 
 def _is_leaf(module: nn.Module) -> bool:
@@ -256,21 +253,16 @@ def short_path(file: str) -> str:
 
 
 def _shown_arguments(operation: Operation) -> str:
+    """Writes the few arguments that matter to a reader: an index, `p` of a dropout, `dim` of a reduction."""
     if operation.name == "__getitem__":
         return spell_index(operation)
-    arguments = _named_arguments(operation)
-    return ", ".join(f"{name}={value}" for name, value in arguments.items())
-
-
-def _named_arguments(operation: Operation) -> dict[str, Any]:
-    """Selects the few arguments that matter to a reader: `p` of a dropout, `dim` of a reduction."""
     if "dropout" in operation.name:
         value = operation.kwargs.get("p", operation.args[1] if len(operation.args) > 1 else None)
-        return {} if value is None else {"p": value}
+        return "" if value is None else f"p={value}"
     if operation.name in {"mean", "sum", "max", "amax", "softmax", "cat"}:
         value = operation.kwargs.get("dim", operation.args[1] if len(operation.args) > 1 else None)
-        return {"dim": value} if isinstance(value, int | tuple | list) and not isinstance(value, bool) else {}
-    return {}
+        return f"dim={value}" if isinstance(value, int | tuple | list) and not isinstance(value, bool) else ""
+    return ""
 
 
 def entering_tensors(step: Step, head: HeadSlice) -> list[torch.Tensor]:
