@@ -90,7 +90,11 @@ def fit_head(
         raise Unsupported("every vector passes weights that the checkpoint doesn't give", "train the head instead")
     at = max(loaded, key=lambda at: scored.candidates[at].mean)
     matrix, found = vectors[at].make(), scored.candidates[at]
-    has_offset = bool(why) or _has_bias(report, head)
+    has_offset = True
+    if not why:
+        assert head is not None
+        assert report.head is not None
+        has_offset = any(item.name == f"{head.classifier}.bias" for item in report.head.tensors)
     score = Score(found.metric, found.mean, found.low, found.high)
     if not has_offset:
         score = rate([predict_from_vectors(matrix, trial, has_offset=False).values], trial)[0].main
@@ -111,12 +115,6 @@ def _why_module(report: Report, head: HeadInput | None, *, remote_code: bool) ->
     if not weights or len(weights[0].shape) != 2 or weights[0].quantized:
         return f"{head.classifier} has no plain weight with a row for each class"
     return ""
-
-
-def _has_bias(report: Report, head: HeadInput | None) -> bool:
-    assert head is not None
-    assert report.head is not None
-    return any(item.name == f"{head.classifier}.bias" for item in report.head.tensors)
 
 
 def write_head(
