@@ -10,7 +10,6 @@ from headscope.core.facts import Shape
 from headscope.core.facts.counting import counted
 from headscope.core.facts.seen import SeenStage, Statistics
 from headscope.core.words.console import MODULE, OPERATION, QUIET, STRONG, TONE, Tone
-from headscope.core.words.document import Document
 from headscope.core.words.lines import Paragraph, align
 from headscope.core.words.safe import label, safe
 from headscope.core.words.words import axes_of
@@ -23,11 +22,6 @@ _NAMES = ("min", "mean", "max", "std")
 _NUMBERS = frozenset(range(3, 3 + len(_NAMES)))
 _FUNCTIONS = {"softmax": "softmax over the logits", "sigmoid": "sigmoid of each logit", "none": "the raw logits"}
 _BAD = TONE[Tone.ERROR]
-
-
-def forward_document(report: ForwardReport) -> Document:
-    """Builds the document of `forward`."""
-    return report.to_dict()
 
 
 def forward_screen(report: ForwardReport) -> RenderableType:

@@ -11,12 +11,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from headscope.copies.writing import check_target, put_in_place, staged
+from headscope.copies.writing import put_in_place, staged
 from headscope.core.facts import Report
 from headscope.core.facts.counting import few_of
 from headscope.core.facts.report import find_missing
 from headscope.core.facts.stored.checkpoint import WRITTEN_HEAD
-from headscope.core.facts.stored.location import Location
 from headscope.core.model.loading.inference import load_model, open_processor
 from headscope.core.model.quiet import quiet
 from headscope.errors import Unsupported
@@ -54,11 +53,6 @@ class FittedHead:
     score: Score
     rows: Array
     vectors: Array
-
-
-def check_head_target(output: Path, place: Location) -> None:
-    """Raises UsageError if no folder can be written there."""
-    check_target(output, Path(place.reference))
 
 
 def fit_head(
