@@ -29,26 +29,31 @@ def heads_screen(entries: Sequence[HeadEntry], pattern: str = "") -> RenderableT
     """
     named = [entry for entry in entries if entry.class_name == pattern]
     others = [entry for entry in entries if entry.class_name != pattern]
-    parts = [*_by_task(named), *([label(f"names that hold {pattern}"), Text()] if named and others else ())]
-    return Group(*parts, *_by_task(others), *_untraced_lines(entries), _count_lines(entries))
+    parts: list[RenderableType] = [
+        *_by_task(named),
+        *([label(f"names that hold {pattern}"), Text()] if named and others else ()),
+    ]
+    parts += _by_task(others)
+    for entry in entries:
+        if not entry.traced:
+            why = label(f"{entry.class_name} ({entry.task.value}): {entry.reason}")
+            parts.append(Paragraph(why, Text("not traced", TONE[Tone.WARNING]), 12))
+    return Group(*parts, _count_lines(entries))
 
 
 def _by_task(entries: Sequence[HeadEntry]) -> Iterable[RenderableType]:
+    """Shows a line for each class of a task: its pooling, its operations, what is new."""
     for task, group in groupby(entries, key=lambda entry: entry.task):
-        yield from (Text(task.value, STRONG), _class_table(tuple(group)), Text())
+        listed = tuple(group)
+        families = Counter(entry.class_name for entry in listed)
+        rows = tuple(_class_cells(entry, entry.head, families[entry.class_name] > 1) for entry in listed if entry.head)
+        margin = max((row[0].cell_len for row in rows), default=0) + GAP
+        yield from (Text(task.value, STRONG), FittedRows(rows, (3, 2, 1), margin, 2 * GAP), Text())
 
 
 def heads_names(entries: Sequence[HeadEntry]) -> RenderableType:
     """Lists each class once, which is all that `-q` shows."""
     return Text("\n".join(safe(name) for name in dict.fromkeys(entry.class_name for entry in entries)))
-
-
-def _class_table(entries: Sequence[HeadEntry]) -> FittedRows:
-    """Shows a line for each class: its pooling, its operations, what is new."""
-    families = Counter(entry.class_name for entry in entries)
-    rows = tuple(_class_cells(entry, entry.head, families[entry.class_name] > 1) for entry in entries if entry.head)
-    margin = max((row[0].cell_len for row in rows), default=0) + GAP
-    return FittedRows(rows, (3, 2, 1), margin, 2 * GAP)
 
 
 def _class_cells(entry: HeadEntry, head: AtlasHead, is_shared: bool) -> tuple[Text, ...]:
@@ -75,13 +80,6 @@ def new_in_words(entry: HeadEntry) -> str:
     if new == total:
         return f"all new after {entry.pretraining_class}"
     return f"{new} of {total} new after {entry.pretraining_class}"
-
-
-def _untraced_lines(entries: Sequence[HeadEntry]) -> Iterable[RenderableType]:
-    for entry in entries:
-        if not entry.traced:
-            word = Text("not traced", TONE[Tone.WARNING])
-            yield Paragraph(label(f"{entry.class_name} ({entry.task.value}): {entry.reason}"), word, 12)
 
 
 _NONE = "0 heads: no class fits all the options. `headscope heads` lists every class with its pooling and operations."

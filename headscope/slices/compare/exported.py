@@ -137,7 +137,7 @@ def _describe_fate(item: HeadParameter, found: TensorHeader | None, step: Export
 
 
 def _compare_aspects(model: ModelFacts, head: Head, export: ExportHead) -> Iterator[AspectFate]:
-    """Compares classes, labels, pooling and the functions behind it."""
+    """Compares classes, labels, pooling and the functions behind it, without those that only rearrange."""
     if model.task not in WITHOUT_CLASSES:
         known = export.classes is not None
         same = export.classes == model.num_labels
@@ -146,7 +146,10 @@ def _compare_aspects(model: ModelFacts, head: Head, export: ExportHead) -> Itera
         yield AspectFate("classes", fate, str(model.num_labels), str(export.classes) if known else "not determined")
         yield _compare_labels(model, export)
     yield _compare_pooling(head, export)
-    yield _compare_functions(head, export)
+    ours = _essential_operations(stage.operation for stage in head.stages)
+    theirs = _essential_operations(step.operation for step in export.steps)
+    fate = Fate.CARRIED if ours == theirs else Fate.CHANGED
+    yield AspectFate("operations", fate, " > ".join(ours) or "none", " > ".join(theirs) or "none")
 
 
 def _compare_labels(model: ModelFacts, export: ExportHead) -> AspectFate:
@@ -171,14 +174,6 @@ def _compare_pooling(head: Head, export: ExportHead) -> AspectFate:
         return AspectFate("pooling", Fate.UNKNOWN, ours, theirs, "the rule that computes the index was not recognized")
     fate = Fate.CARRIED if export.pooling is head.pooling.kind else Fate.CHANGED
     return AspectFate("pooling", fate, ours, theirs)
-
-
-def _compare_functions(head: Head, export: ExportHead) -> AspectFate:
-    """Compares the functions behind the pooling, in order, without those that only rearrange."""
-    ours = _essential_operations(stage.operation for stage in head.stages)
-    theirs = _essential_operations(step.operation for step in export.steps)
-    fate = Fate.CARRIED if ours == theirs else Fate.CHANGED
-    return AspectFate("operations", fate, " > ".join(ours) or "none", " > ".join(theirs) or "none")
 
 
 def _essential_operations(operations: Iterator[str]) -> list[str]:

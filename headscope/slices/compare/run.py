@@ -325,19 +325,18 @@ def _locate_stored_head(checkpoint: Checkpoint) -> dict[str, _StoredTensor | str
         for place in checkpoint.stored_files:
             for item in readable:
                 header = place.header_of(item)
-                if header is not None:
-                    found[item.name] = _why_not_compared(place, header) or (place, header)
+                if header is None:
+                    continue
+                count = math.prod(header.shape)
+                if place.is_pickled:
+                    found[item.name] = f"{header.file} is a pickle, whose values are not compared"
+                elif count > _LARGEST_TENSOR // 4:
+                    found[item.name] = f"it has {count:,} numbers, too many to be compared"
+                else:
+                    found[item.name] = place, header
     except HeadscopeError as err:
         found |= {item.name: err.message for item in readable}
     return found
-
-
-def _why_not_compared(place: StoredFiles, header: TensorHeader) -> str:
-    """Gives the reason why a stored tensor is not compared; "" if it can be."""
-    if place.is_pickled:
-        return f"{header.file} is a pickle, whose values are not compared"
-    count = math.prod(header.shape)
-    return f"it has {count:,} numbers, too many to be compared" if count > _LARGEST_TENSOR // 4 else ""
 
 
 def _why_unread(report: Report, item: HeadParameter) -> str:

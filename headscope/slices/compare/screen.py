@@ -8,7 +8,7 @@ from string import ascii_uppercase
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
-from headscope.core.facts import Gap, Head, HeadParameter, ParameterStatus, Report, Stage
+from headscope.core.facts import Gap, Head, ParameterStatus, Report, Stage
 from headscope.core.facts.counting import counted
 from headscope.core.facts.heads.tasks import WITHOUT_CLASSES
 from headscope.core.facts.stored.checkpoint import told_gaps
@@ -173,7 +173,7 @@ def _difference_rows(comparison: Comparison) -> Iterator[tuple[str, list[Text]]]
             yield item.what, [label(value, _DIFFERS) for value in item.values]
     for row in comparison.stages:
         role = next(role_of(stage.operation) for stage in row if stage is not None)
-        same = len({_stage_key(stage) for stage in row}) == 1
+        same = len({stage and f"{stage.operation} {stage.detail} {stage.output_shape}" for stage in row}) == 1
         cells = [_stage_cell(stage, report.head, same) for stage, report in zip(row, comparison.reports, strict=True)]
         yield role, cells
 
@@ -231,10 +231,6 @@ def _are_equal(cells: Sequence[Text]) -> bool:
     return len({cell.plain for cell in cells}) == 1
 
 
-def _stage_key(stage: Stage | None) -> str:
-    return "" if stage is None else f"{stage.operation} {stage.detail} {stage.output_shape}"
-
-
 def _stage_cell(stage: Stage | None, head: Head | None, same: bool) -> Text:
     """Writes the lines of one stage: what it does, then its parameters."""
     if stage is None:
@@ -242,15 +238,11 @@ def _stage_cell(stage: Stage | None, head: Head | None, same: bool) -> Text:
     text = label(f"{stage.operation} {stage.detail}".strip(), "" if same else _DIFFERS)
     text.append(f" -> {axes_of(stage.output_shape)}")
     for item in own_parameters(head, stage) if head else ():
-        text.append("\n").append_text(_parameter_words(item))
+        size = size_of(item.shape)
+        if item.status is ParameterStatus.MISMATCHED and item.checkpoint_shape is not None:
+            size = f"{size_of(item.checkpoint_shape)} -> {size}"
+        text.append(f"\n{safe(item.name)} {size} ").append(item.status.value, STATUS[item.status])
     return text
-
-
-def _parameter_words(item: HeadParameter) -> Text:
-    size = size_of(item.shape)
-    if item.status is ParameterStatus.MISMATCHED and item.checkpoint_shape is not None:
-        size = f"{size_of(item.checkpoint_shape)} -> {size}"
-    return Text.assemble(f"{safe(item.name)} {size} ", (item.status.value, STATUS[item.status]))
 
 
 def _value_lines(values: Sequence[SameValues], *, details: bool) -> Iterator[RenderableType]:

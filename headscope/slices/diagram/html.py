@@ -79,7 +79,9 @@ def html_text(picture: Picture) -> str:
     """Writes the page."""
     order = {node.id: number for number, node in enumerate(picture.nodes)}
     lanes = lanes_of(picture.edges, order)
-    rows = [*_grid_rows(picture, order)]
+    # Three grid rows per box: its strip, the rest of it, and the room below it, higher if an arrow is there.
+    straight = {order[edge.source] for edge in picture.edges if order[edge.target] - order[edge.source] == 1}
+    rows = [f"{_STRIP}px auto {_ROOM if at in straight else _CLOSE}px" for at in range(len(picture.nodes))]
     columns = f"minmax(0, 1fr) repeat({max(lanes.values()) + 1}, {_LANE}px)" if lanes else "minmax(0, 1fr)"
     body = (
         "<main>",
@@ -111,13 +113,6 @@ def _color_rules() -> str:
         f":root {{ color-scheme: light dark; {light} }}\n"
         f"@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n{tints}"
     )
-
-
-def _grid_rows(picture: Picture, order: dict[str, int]) -> Iterator[str]:
-    """Gives three grid rows per box: its strip, the rest of it, and the room below it, higher if an arrow is there."""
-    straight = {order[edge.source] for edge in picture.edges if order[edge.target] - order[edge.source] == 1}
-    for number in range(len(picture.nodes)):
-        yield f"{_STRIP}px auto {_ROOM if number in straight else _CLOSE}px"
 
 
 def _box_element(node: PictureNode, number: int) -> str:

@@ -277,7 +277,10 @@ def _route_wires(
     bent = [edge for edge in edges if order[edge.target] - order[edge.source] > 1]
     for edge in edges:
         if edge not in bent:
-            yield _straight_wire(edge, panels[edge.source], panels[edge.target])
+            source, target = panels[edge.source], panels[edge.target]
+            x = source.x + source.width / 2
+            note = Words(f"{edge.count} tensors", x + 10, target.y - 9, "quiet", 11) if edge.count > 1 else None
+            yield Wire(((x, source.y + source.height), (x, target.y)), edge.is_sure, edge.source, note)
     for edge in sorted(bent, key=lambda edge: (order[edge.source], order[edge.target])):
         rivals = sorted(lanes[other.source] for other in bent if other.target == edge.target)
         source, target = panels[edge.source], panels[edge.target]
@@ -286,9 +289,3 @@ def _route_wires(
         leave, right = source.y + source.height - _ENTER, source.x + source.width
         x = right + LANE * (lanes[edge.source] + 0.75)
         yield Wire(((right, leave), (x, leave), (x, enter), (right, enter)), edge.is_sure, edge.source)
-
-
-def _straight_wire(edge: Edge, source: Panel, target: Panel) -> Wire:
-    x = source.x + source.width / 2
-    note = Words(f"{edge.count} tensors", x + 10, target.y - 9, "quiet", 11) if edge.count > 1 else None
-    return Wire(((x, source.y + source.height), (x, target.y)), edge.is_sure, edge.source, note)

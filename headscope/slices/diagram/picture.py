@@ -118,8 +118,17 @@ class Picture:
 def picture_of(report: Report) -> Picture:
     """Builds the picture of the head in `report`; each part that could not be determined is a separate node."""
     verdict = tell_verdict(report)
-    nodes = (*_gap_nodes(report), _base_node(report), *_head_nodes(report))
-    if _has_no_checkpoint(report):
+    gaps = (
+        PictureNode(
+            f"gap{at}", BoxKind.GAP, safe(f"not determined: {gap.topic}"), lines=(safe(gap.reason),), tint=Tint.UNKNOWN
+        )
+        for at, gap in enumerate(report.not_determined)
+    )
+    nodes = (*gaps, _base_node(report), *_head_nodes(report))
+    # If there is no checkpoint to compare the weights with, their statuses mean nothing.
+    is_alone = report.checkpoint.kind in (CheckpointKind.MEMORY, CheckpointKind.CLASS)
+    statuses = {item.status for item in report.weights.parameters if not item.is_buffer}
+    if is_alone and not report.not_determined and statuses <= {ParameterStatus.UNKNOWN}:
         nodes = tuple(map(_without_statuses, nodes))
     return Picture(
         title=safe(report.model.class_name),
@@ -131,13 +140,6 @@ def picture_of(report: Report) -> Picture:
         notices=tuple(safe(text) for text in (*report.checkpoint.notices, *report.notes)),
         tree=tree_of(report, report.head) if report.head is not None else None,
     )
-
-
-def _has_no_checkpoint(report: Report) -> bool:
-    """True if there is no checkpoint to compare the weights with, so that their statuses mean nothing."""
-    is_alone = report.checkpoint.kind in (CheckpointKind.MEMORY, CheckpointKind.CLASS)
-    statuses = {item.status for item in report.weights.parameters if not item.is_buffer}
-    return is_alone and not report.not_determined and statuses <= {ParameterStatus.UNKNOWN}
 
 
 def _without_statuses(node: PictureNode) -> PictureNode:
@@ -158,12 +160,6 @@ def _origin_words(report: Report) -> Iterator[str]:
     yield SOURCE[facts.kind]
     if facts.commit:
         yield f"commit {facts.commit[:12]}"
-
-
-def _gap_nodes(report: Report) -> Iterator[PictureNode]:
-    for number, gap in enumerate(report.not_determined):
-        title = safe(f"not determined: {gap.topic}")
-        yield PictureNode(f"gap{number}", BoxKind.GAP, title, lines=(safe(gap.reason),), tint=Tint.UNKNOWN)
 
 
 def _base_node(report: Report) -> PictureNode:
@@ -204,6 +200,9 @@ def _head_nodes(report: Report) -> Iterator[PictureNode]:
 def _hidden_node(report: Report, head: Head) -> PictureNode:
     rows, pooling = token_rows(report, head), head.pooling
     mark = f"pooling: {brief_rule(pooling)}" if is_pooling_known(report) else "pooling: not determined"
+    evidence = [("seen", safe(place_words(item))) for item in pooling.evidence]
+    if head.verification is not None:
+        evidence.append(("verified", safe(head.verification.told)))
     return PictureNode(
         "hidden",
         BoxKind.HIDDEN,
@@ -212,15 +211,8 @@ def _hidden_node(report: Report, head: Head) -> PictureNode:
         lines=(legend_of(rows),),
         rows=rows,
         mark=safe(mark),
-        more=tuple(_pooling_evidence(head)),
+        more=tuple(evidence),
     )
-
-
-def _pooling_evidence(head: Head) -> Iterator[tuple[str, str]]:
-    for item in head.pooling.evidence:
-        yield "seen", safe(place_words(item))
-    if head.verification is not None:
-        yield "verified", safe(head.verification.told)
 
 
 def _stage_node(head: Head, stage: Stage, sources: dict[str, str], is_pooling: bool) -> PictureNode:

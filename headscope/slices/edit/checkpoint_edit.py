@@ -43,7 +43,7 @@ from headscope.copies.writing import (
 from headscope.core.checkpoints.checkpoint_files import TOKENIZER_CONFIG, open_sidecar
 from headscope.core.checkpoints.edit_record import EDIT_RECORD, digests_of
 from headscope.core.checkpoints.reading import read_manifest
-from headscope.core.facts import CheckpointKind, WeightsFormat
+from headscope.core.facts import CheckpointKind, Head, WeightsFormat
 from headscope.core.facts.counting import few_of
 from headscope.core.facts.environment import tool_version
 from headscope.core.facts.heads.tasks import Activation
@@ -178,16 +178,11 @@ def edit_folder(
         found = prove_apart(_proof_task(job, folder, report))
         report = replace(report, proof=found.proof, tensors=found.tensors)
         if report.proof.holds:
-            _add_record(folder, report, _keys_of_head(checkpoint))
+            _add_record(folder, report, checkpoint.report.head)
             check_unchanged(source, states)  # the proof read the source again
             put_in_place(folder, target, backup, origin.sources or (source,))
             report = replace(report, backup="" if backup is None else str(backup))
     return report
-
-
-def _keys_of_head(checkpoint: Checkpoint) -> tuple[str, ...]:
-    head = checkpoint.report.head
-    return tuple(key for item in head.parameters for key in item.checkpoint_keys) if head is not None else ()
 
 
 def finish_copy(folder: Path, output: Path, report: EditReport, sources: Sequence[Path]) -> None:
@@ -197,7 +192,7 @@ def finish_copy(folder: Path, output: Path, report: EditReport, sources: Sequenc
     put_in_place(folder, output, None, sources)
 
 
-def _add_record(folder: Path, report: EditReport, head: Sequence[str] = ()) -> None:
+def _add_record(folder: Path, report: EditReport, head: Head | None = None) -> None:
     """Writes the report to a file, with digests that show later whether the folder is still the one it describes.
 
     They are those of the tensors that were changed, or of the head where none was.
@@ -207,8 +202,10 @@ def _add_record(folder: Path, report: EditReport, head: Sequence[str] = ()) -> N
     assert files is not None  # it is a folder
     saved = report.merge.saved if report.merge is not None else ()
     folded = [item.name for item in report.fold.parameters] if report.fold is not None else []
-    keys = (*([*(item.name for item in report.tensors), *folded] or head), *saved)
-    record = report.to_dict() | {"digests": digests_of(files, manifest, keys)}
+    changed = [*(item.name for item in report.tensors), *folded]
+    if not changed and head is not None:
+        changed = [key for item in head.parameters for key in item.checkpoint_keys]
+    record = report.to_dict() | {"digests": digests_of(files, manifest, (*changed, *saved))}
     write_json(folder / EDIT_RECORD, record)
 
 

@@ -142,18 +142,17 @@ def _compute_figures(
     yield FitMetric.NLL, "", weights @ _text_losses(texts) / total
     gaps = _calibration_gaps(texts)
     yield FitMetric.ECE, "", np.abs(weights @ gaps).sum(1) / total
-    predicted = _predict_classes(texts)
-    present = [at for at in range(len(labels)) if texts.truth[:, at].any()]
-    each = [(at, _f1_scores(weights, predicted[:, at], texts.truth[:, at])) for at in present]
+    logits = texts.logits
+    predicted = np.eye(logits.shape[1])[logits.argmax(1)] if texts.is_softmax else (logits > 0).astype(float)
+    each: list[tuple[str, FloatArray]] = []
+    for at, label in enumerate(labels):
+        found, truth = predicted[:, at], texts.truth[:, at]
+        if truth.any():
+            both, either = weights @ (found * truth), weights @ (found + truth)
+            each.append((label, np.divide(2 * both, either, out=np.zeros_like(both), where=either > 0)))
     yield FitMetric.MACRO_F1, "", np.mean([values for _, values in each], 0)
-    for at, values in each:
-        yield FitMetric.F1, labels[at], values
-
-
-def _f1_scores(weights: FloatArray, predicted: FloatArray, truth: FloatArray) -> FloatArray:
-    both, either = weights @ (predicted * truth), weights @ (predicted + truth)
-    found: FloatArray = np.divide(2 * both, either, out=np.zeros_like(both), where=either > 0)
-    return found
+    for label, values in each:
+        yield FitMetric.F1, label, values
 
 
 def _text_losses(texts: ScoredTexts) -> FloatArray:
@@ -183,14 +182,6 @@ def _calibration_gaps(texts: ScoredTexts) -> FloatArray:
         chances, truth = _apply_sigmoid(texts.logits), texts.truth
     places = np.clip(np.ceil(chances * CALIBRATION_BINS).astype(int) - 1, 0, CALIBRATION_BINS - 1)
     return np.stack([((chances - truth) * (places == at)).mean(1) for at in range(CALIBRATION_BINS)], 1)
-
-
-def _predict_classes(texts: ScoredTexts) -> FloatArray:
-    """Predicts 0 or 1 for each text and class: [texts, classes]."""
-    if texts.is_softmax:
-        found: FloatArray = np.eye(texts.logits.shape[1])[texts.logits.argmax(1)]
-        return found
-    return (texts.logits > 0).astype(float)
 
 
 def _apply_sigmoid(logits: FloatArray) -> FloatArray:

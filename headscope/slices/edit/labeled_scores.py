@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope.checks.labeled_data import DataRequest, Labeled, read_labeled
+from headscope.checks.labeled_data import DataRequest, read_labeled
 from headscope.checks.rules.labeled.label_classes import PLACEHOLDER, fit_names, has_ids, is_hot, named_classes
 from headscope.copies.facts import EditedLabel, EditFit, FitKind, FittedThreshold
 from headscope.core.facts import ModelFacts
@@ -80,7 +80,9 @@ def fit_to_texts(
     is_softmax = _is_softmax(model, kind)
     labeled = read_labeled(data)
     flagged = _LabelEncoder(labeled.facts, model, _match_labels(labeled.facts, model, is_softmax=is_softmax))
-    rows = _sample_rows(labeled, seed)
+    source = open_labeled(data.file, data.split, data.label_columns).source
+    sample = sample_in_proportion if labeled.facts.kind in _SINGLE else sample_spread
+    rows = sample(source, labeled.facts, data.predict or labeled.facts.rows, seed)
     truth = np.array([flagged.row(row) for row in rows], float).reshape(len(rows), len(names))
     parts = _split_halves(rows, truth, seed)
     fitted = _fitted_classes(truth[parts[0]], names, kind, is_softmax=is_softmax)
@@ -155,29 +157,21 @@ def _match_labels(data: DataFacts, model: ModelFacts, *, is_softmax: bool) -> Ma
     places = {str(at) if is_numbered else name: at for at, name in enumerate(model.labels)}
     names = data.names if has_ids(data) and not is_numbered else ()
     found = {item.label: places.get(_name_in(item.label, names)) for item in data.classes}
-    unknown = [label for label, place in found.items() if place is None]
+    unknown = [_name_in(label, names) for label, place in found.items() if place is None]
     if unknown:
-        raise _unknown_label_error([_name_in(label, names) for label in unknown], model.labels)
+        fits = zip(unknown, fit_names(unknown, model.labels), strict=True)
+        similar = [f"--rename {model.labels[at]}={name}" for name, (at, _) in fits if at is not None]
+        every = f"classes: {few_of(model.labels)}; --rename renames them"
+        raise UsageError(
+            f"no class of the model is called {few_of(unknown)}, as in the data",
+            f"perhaps {' '.join(similar[:4])}" if similar else every,
+        )
     return {label: place for label, place in found.items() if place is not None}
 
 
 def _name_in(label: str, names: Sequence[str]) -> str:
     """Gives the name that the file declares for a label of the data, or the label itself."""
     return names[int(label)] if names and 0 <= int(label) < len(names) else label
-
-
-def _unknown_label_error(unknown: Sequence[str], labels: Sequence[str]) -> UsageError:
-    fits = fit_names(unknown, labels)
-    similar = [f"--rename {labels[at]}={name}" for name, (at, _) in zip(unknown, fits, strict=True) if at is not None]
-    hint = f"perhaps {' '.join(similar[:4])}" if similar else f"classes: {few_of(labels)}; --rename renames them"
-    return UsageError(f"no class of the model is called {few_of(unknown)}, as in the data", hint)
-
-
-def _sample_rows(labeled: Labeled, seed: int) -> tuple[Sampled, ...]:
-    wanted, data = labeled.request, labeled.facts
-    source = open_labeled(wanted.file, wanted.split, wanted.label_columns).source
-    sample = sample_in_proportion if data.kind in _SINGLE else sample_spread
-    return sample(source, data, wanted.predict or data.rows, seed)
 
 
 def _split_halves(rows: Sequence[Sampled], truth: FloatArray, seed: int) -> tuple[FloatArray, FloatArray]:

@@ -47,20 +47,14 @@ def edit_verdict(report: EditReport) -> RenderableType:
 def _verdict_sentence(report: EditReport) -> str:
     match report.verdict:
         case EditVerdict.PROVEN:
-            return f"Proven: {_change_words(report)}{_gain_clause(report)}; {report.output} is written"
+            gains = {FitGain.BETTER: "better", FitGain.WORSE: "worse", FitGain.NONE: "no better"}
+            gain = f", {gains[report.fit.gain]} on held-out texts" if report.fit is not None else ""
+            return f"Proven: {_change_words(report)}{gain}; {report.output} is written"
         case EditVerdict.PLANNED:
             return f"Dry run: {_change_words(report)}; nothing was written or proven"
         case EditVerdict.REFUSED:
             return f"Refused, nothing was written: {report.proof.reason or 'the change could not be proven'}"
     assert_never(report.verdict)
-
-
-def _gain_clause(report: EditReport) -> str:
-    """Says if the fit made the scores of other texts better."""
-    if report.fit is None:
-        return ""
-    words = {FitGain.BETTER: "better", FitGain.WORSE: "worse", FitGain.NONE: "no better"}
-    return f", {words[report.fit.gain]} on held-out texts"
 
 
 def _change_words(report: EditReport) -> str:

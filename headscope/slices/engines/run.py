@@ -71,7 +71,12 @@ def engines(
     if run:
         found = engines_for(checkpoint, engine)
         found = replace(found, engines=tuple(_run_heads(found, checkpoint, python, progress)))
-    elif engine is not None and _can_resolve_config(engine, python, checkpoint):
+    # It answers if it's on this machine and its answer depends on nothing but the configuration.
+    elif (
+        engine in ASKED
+        and (python is not None or facts_on(engine).installed_version())
+        and is_for_resolution(checkpoint.report, checkpoint.manifest)
+    ):
         found = _judge_resolved(engine, python, checkpoint, progress)
     else:
         found = engines_for(checkpoint, engine)
@@ -89,12 +94,6 @@ def _check_run(engine: str | None, *, run: bool, python: str | None) -> None:
         raise UsageError(f"{engine} names a version, and a run is of the installed one", f"write --engine {name}")
     if run and name and name not in runner_names():
         raise UsageError(f"headscope can't run {name}", f"engines that it can run: {', '.join(runner_names())}")
-
-
-def _can_resolve_config(engine: str, python: str | None, checkpoint: Checkpoint) -> bool:
-    """True if the engine is on this machine and its answer depends on nothing but the configuration."""
-    is_here = python is not None or bool(facts_on(named_engine(engine)[0]).installed_version())
-    return engine in ASKED and is_here and is_for_resolution(checkpoint.report, checkpoint.manifest)
 
 
 def _judge_resolved(

@@ -46,7 +46,10 @@ def engines_screen(report: EnginesReport, *, details: bool = False) -> Renderabl
         if details or not (report.is_one or (item in open_ones and counts[item.reason] > 1)):
             parts += _engine_lines(item, details=details)
     for reason in (reason for reason, count in counts.items() if count > 1):
-        parts.append(_shared_line([item for item in open_ones if item.reason == reason]))
+        items = [item for item in open_ones if item.reason == reason]
+        names = list_of([f"{item.title} ({_short_version(item.version)})" for item in items], len(items))
+        told = label(f"{names}: {_without_period(reason)}", TONE[_tone_of(items[0])])
+        parts.append(Paragraph(told, Text("not determined", STRONG), _MARGIN))
     parts += [Text(), Paragraph(label(_evidence_sentence(report.engines), QUIET))]
     if not details:
         parts.append(
@@ -85,13 +88,6 @@ def engines_verdict(report: EnginesReport) -> RenderableType:
     told = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
     tone = Tone.ERROR if report.verdict is EngineVerdict.DIFFERENT else _TONES[report.verdict]
     return Paragraph(label(f"{counted(len(found), 'engine')}: {told}", TONE[tone]))
-
-
-def _shared_line(items: Sequence[EngineHead]) -> RenderableType:
-    """Lists engines in one line, with their reason."""
-    names = list_of([f"{item.title} ({_short_version(item.version)})" for item in items], len(items))
-    told = label(f"{names}: {_without_period(items[0].reason)}", TONE[_tone_of(items[0])])
-    return Paragraph(told, Text("not determined", STRONG), _MARGIN)
 
 
 def _tone_of(item: EngineHead) -> Tone:

@@ -133,7 +133,9 @@ def scan_command(
     check_summaries(table.summary or (), table.output, sources.listed)
     read = ScanSources(models or (), sources.listed, sources.folder or (), sources.on_hub())
     stdout = RowsOnStdout()
-    with ended_by_signals(), _scan_progress(table.quiet or _rows_on_screen(table)) as done:
+    # A bar beside rows on a terminal would break them into lines.
+    rows_on_screen = table.output is None and sys.stdout is not None and sys.stdout.isatty()
+    with ended_by_signals(), _scan_progress(table.quiet or rows_on_screen) as done:
         write = None if table.output else stdout.write
         place = ScanOutput(table.output, write, table.resume, table.only_new, progress=done, executor=executor)
         found = run_scan(read, place, **options)
@@ -181,11 +183,6 @@ def check_summaries(paths: Sequence[Path], table: str | None, listed: str | None
             from headscope.core.outputs import check_output  # slow to import, and seldom needed
 
             check_output(path, "--summary", map(Path, filter(None, named)))
-
-
-def _rows_on_screen(table: TableOptions) -> bool:
-    """True if the rows go to a terminal: a bar beside them would break them into lines."""
-    return table.output is None and sys.stdout is not None and sys.stdout.isatty()
 
 
 @contextmanager

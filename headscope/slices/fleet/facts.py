@@ -110,18 +110,18 @@ class ScanRow:
 
     def to_dict(self) -> dict[str, Any]:
         """Gives the row as plain JSON values, which every reader of tables can decode."""
-        return {name: _storable_value(value) for name, value in to_dict(self).items()}
+        row = to_dict(self)
+        for name, value in row.items():
+            if isinstance(value, str):
+                row[name] = storable(value)
+            elif isinstance(value, list):
+                row[name] = [storable(item) for item in value]
+        return row
 
 
 def storable(text: str) -> str:
     r"""`text` as UTF-8 can hold it: a lone surrogate, such as in a file name that isn't UTF-8, becomes `\udcff`."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def _storable_value(value: Any) -> Any:
-    if isinstance(value, str):
-        return storable(value)
-    return [storable(item) for item in value] if isinstance(value, list) else value
 
 
 @cache
@@ -259,7 +259,13 @@ class Tally:
 
     def summary(self, *, written: int, skipped: int, seconds: float, rules: RuleNames | None = None) -> ScanSummary:
         """Sums up the rows that were counted so far."""
-        ordered = {name: _by_count(counts) for name, counts in self._counts.items()}
+        ordered = {
+            name: tuple(Count(*pair) for pair in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
+            for name, counts in self._counts.items()
+        }
+        each = tuple(zip((0.0, *_EDGES), (*_EDGES, None), self._durations, strict=True))
+        taken = [place for place, (_, _, count) in enumerate(each) if count]
+        used = each[taken[0] : taken[-1] + 1] if taken else ()  # from the first to the last that have a row
         named = rules or {}
         return ScanSummary(
             rows=self.rows,
@@ -270,7 +276,7 @@ class Tally:
             findings=tuple(RuleCount(one.name, one.count, *named.get(one.name, ())) for one in ordered["findings"]),
             classes=ordered["class"],
             poolings=ordered["pooling_kind"],
-            durations=self._used_intervals(),
+            durations=tuple(Interval(*one) for one in used),
             slowest=tuple(Slow(reference, taken) for taken, reference in self._slowest),
             not_checked=ordered["not_checked"],
             profiles=ordered["profile"],
@@ -278,13 +284,3 @@ class Tally:
             bytes_read=self._bytes,
             seconds=round(seconds, 3),
         )
-
-    def _used_intervals(self) -> tuple[Interval, ...]:
-        """Gives the intervals from the first to the last that have a row."""
-        each = tuple(zip((0.0, *_EDGES), (*_EDGES, None), self._durations, strict=True))
-        taken = [place for place, (_, _, count) in enumerate(each) if count]
-        return tuple(Interval(*one) for one in each[taken[0] : taken[-1] + 1]) if taken else ()
-
-
-def _by_count(counts: Counter[str]) -> tuple[Count, ...]:
-    return tuple(Count(*pair) for pair in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))

@@ -81,19 +81,14 @@ def _count_bars(counts: Sequence[Count | RuleCount], tint: str = ACCENT) -> tupl
 
 def _section_element(section: Section, plot: str) -> str:
     heading = element("h2", section.title.capitalize())
-    head = element("tr", "".join(element("th", escaped(word), scope="col") for word in (section.unit, section.noun)))
-    table = element("table", lines((head, *map(_count_row, section.lines), _rest_row(section))))
+    rows = ["".join(element("th", escaped(word), scope="col") for word in (section.unit, section.noun))]
+    for line in section.lines:
+        number = element("td", escaped(line.number), class_="number")
+        meaning = element("td", escaped(line.meaning)) if line.meaning else ""
+        rows.append(number + element("th", escaped(safe(line.name)), scope="row") + meaning)
+    if section.more is not None:
+        number = element("td", escaped(section.more.number), class_="number soft")
+        rows.append(number + element("td", escaped(section.more.name), class_="soft"))
+    table = element("table", lines(element("tr", row) for row in rows))
     beside = element("div", lines((plot, f"<div>{table}</div>")), class_="beside") if plot else table
     return element("section", lines((heading, beside)))
-
-
-def _count_row(line: CountLine) -> str:
-    cells = (element("td", escaped(line.number), class_="number"), element("th", escaped(safe(line.name)), scope="row"))
-    return element("tr", "".join((*cells, element("td", escaped(line.meaning)) if line.meaning else "")))
-
-
-def _rest_row(section: Section) -> str:
-    if section.more is None:
-        return ""
-    number = element("td", escaped(section.more.number), class_="number soft")
-    return element("tr", number + element("td", escaped(section.more.name), class_="soft"))

@@ -83,18 +83,15 @@ class Crew(Workers):
             row = unread(target.reference, Cause.TIMEOUT, f"not done after {self._seconds:g} s, the time limit")
             return replace(row, seconds=self._seconds)
         except WorkerEnded as err:
-            return unread(target.reference, Cause.CRASH, f"its worker process ended: {_exit_in_words(err.code)}")
+            end = f"exit code {err.code}"
+            # A negative code is the signal that killed the process; any other isn't a signal and raises ValueError.
+            with suppress(ValueError):
+                end = signal.Signals(-err.code).name
+            return unread(target.reference, Cause.CRASH, f"its worker process ended: {end}")
         except Unsupported:  # it is not the checkpoint's fault: `preparing`
             raise
         except Exception as err:  # a row that can't be sent back
             return unread(target.reference, Cause.CRASH, f"{type(err).__name__}: {err}")
-
-
-def _exit_in_words(code: int) -> str:
-    # A negative code is the signal that killed the process; any other isn't a signal and raises ValueError.
-    with suppress(ValueError):
-        return signal.Signals(-code).name
-    return f"exit code {code}"
 
 
 class _WorkerState:

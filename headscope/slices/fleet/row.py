@@ -11,7 +11,7 @@ from headscope.checks.evidence.run import with_run
 from headscope.checks.facts import CheckResult, Subject
 from headscope.checks.findings import likely_profile
 from headscope.checks.rules import Selection, judge, select
-from headscope.core.facts import CheckpointKind, ParameterStatus, Profile, Report, Severity
+from headscope.core.facts import CheckpointKind, ParameterStatus, Profile, Severity
 from headscope.core.facts.report import find_without_place
 from headscope.core.facts.stored.checkpoint import told_gaps
 from headscope.core.facts.stored.states import error_line
@@ -75,6 +75,10 @@ def _examined_row(checkpoint: Checkpoint, options: RowOptions) -> ScanRow:
     subject = _add_run(subject, checkpoint, options)
     result = judge(subject, options.selection or select())
     facts, model, weights, head = report.checkpoint, report.model, report.weights, report.head
+    new_in_head = None  # it isn't known without the whole head
+    if head is not None and all(item.status is not ParameterStatus.UNKNOWN for item in head.tensors):
+        new_in_head = sum(item.live and item.status in NEW_AT_LOAD for item in head.tensors)
+    gravest_first = sorted(result.findings, key=lambda item: (_GRAVEST_FIRST.index(item.severity), item.id))
     undetermined = result.verdict is Verdict.NOT_DETERMINED
     return ScanRow(
         reference=facts.reference,
@@ -92,7 +96,7 @@ def _examined_row(checkpoint: Checkpoint, options: RowOptions) -> ScanRow:
         labels=model.labels,
         dtype=model.dtype,
         new=None if report.unknown else len(weights.new),
-        new_in_head=_new_in_head(report),
+        new_in_head=new_in_head,
         mismatched=len(weights.mismatched),
         unused=len(weights.unused),
         unplaced=tuple(item.name for item in find_without_place(report)),
@@ -100,7 +104,7 @@ def _examined_row(checkpoint: Checkpoint, options: RowOptions) -> ScanRow:
         head_parameters=model.parameters.head,
         parameters=model.parameters.total,
         profile=profile.value,
-        findings=_finding_ids(result),
+        findings=tuple(dict.fromkeys(item.id for item in gravest_first)),
         run=subject.run is not None,
         not_run=subject.run_reason,
         not_checked=tuple(gap.rule for gap in result.not_applicable),
@@ -126,12 +130,6 @@ def _add_run(subject: Subject, checkpoint: Checkpoint, options: RowOptions) -> S
     return with_run(subject, run_checkpoint(checkpoint.request, "cpu"), is_wanted=True)
 
 
-def _finding_ids(result: CheckResult) -> tuple[str, ...]:
-    """Gives the ids of the rules that found something, each once, the gravest findings first."""
-    ordered = sorted(result.findings, key=lambda item: (_GRAVEST_FIRST.index(item.severity), item.id))
-    return tuple(dict.fromkeys(item.id for item in ordered))
-
-
 def _deciding_reason(result: CheckResult) -> str:
     """Gives the reason of a verdict: the gaps of one that isn't determined, the first finding of one that failed.
 
@@ -146,10 +144,3 @@ def _deciding_reason(result: CheckResult) -> str:
     if result.verdict is Verdict.FAILED:
         return next((item.message for item in result.findings), "")
     return ""
-
-
-def _new_in_head(report: Report) -> int | None:
-    """Counts the tensors that the scores depend on and the checkpoint didn't give; None if the head isn't known."""
-    if report.head is None or any(item.status is ParameterStatus.UNKNOWN for item in report.head.tensors):
-        return None
-    return sum(item.live and item.status in NEW_AT_LOAD for item in report.head.tensors)

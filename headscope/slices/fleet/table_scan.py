@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,11 +88,19 @@ class TableScan:
         """Examines and writes; `workers` is the number of actors on Ray, None for the default."""
         written, undetermined, output = 0, 0, self.output
         with output.opened(self.tally.add) as table:
-            wanted = [one for one in self.targets if table is None or not self._is_scanned(table, one)]
+            wanted = [*self.targets]
+            if table is not None and output.resume:
+                wanted = [one for one in wanted if not table.known.holds(one.reference)]
+            if table is not None and output.only_new:
+                wanted = [one for one in wanted if not table.known.holds_commit(one.reference, one.commit)]
             skipped = len(self.targets) - len(wanted)
             tell = output.progress or (lambda so_far: None)
             tell(Progressed(0, 0, len(wanted)))
-            with closing(self._scan_rows(wanted, workers)) as rows:
+            # No cluster is started for nothing.
+            is_local = output.executor == "local" or not wanted
+            plan = self.plan
+            rows = plan.rows(wanted) if is_local else scan_on_ray(wanted, plan.work, workers, plan.limits)
+            with closing(rows):
                 for done, row in enumerate(rows, 1):
                     # Only the row tells the commit of a target that its source named without one.
                     if table is not None and output.only_new and table.known.holds_commit(row.reference, row.commit):
@@ -107,14 +115,3 @@ class TableScan:
                     undetermined += row.not_determined is not None
                     tell(Progressed(done, undetermined, len(wanted)))
         return written, skipped
-
-    def _scan_rows(self, wanted: list[Target], workers: int | None) -> Generator[ScanRow]:
-        """Gives the rows as they are done, from worker processes of this machine or the actors of a Ray cluster."""
-        if self.output.executor == "local" or not wanted:  # no cluster is started for nothing
-            return self.plan.rows(wanted)
-        return scan_on_ray(wanted, self.plan.work, workers, self.plan.limits)
-
-    def _is_scanned(self, table: RowTable, target: Target) -> bool:
-        if self.output.resume and table.known.holds(target.reference):
-            return True
-        return self.output.only_new and table.known.holds_commit(target.reference, target.commit)

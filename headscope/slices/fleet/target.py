@@ -151,22 +151,16 @@ def found_below(folder: str) -> Iterator[Target]:
 
     for place, below, files in os.walk(folder, onerror=note):
         # os.walk descends into what is left in the list, in its order.
-        below[:] = sorted(name for name in below if not name.startswith(".") and not _is_module_folder(name, files))
-        if _holds_checkpoint(files):
+        below[:] = sorted(
+            name for name in below
+            if not name.startswith(".") and not ("modules.json" in files and _MODULE.fullmatch(name))
+        )  # fmt: skip
+        if "adapter_config.json" in files or ("config.json" in files and any(map(_WEIGHTS.fullmatch, files))):
             yield Target(place)
         for name in sorted(files):
             if name.endswith(".json") and _is_snapshot(Path(place, name)):
                 yield Target(str(Path(place, name)))
     yield from map(Target, closed)
-
-
-def _is_module_folder(name: str, beside: list[str]) -> bool:
-    return "modules.json" in beside and _MODULE.fullmatch(name) is not None
-
-
-def _holds_checkpoint(files: list[str]) -> bool:
-    names = set(files)
-    return "adapter_config.json" in names or ("config.json" in names and any(map(_WEIGHTS.fullmatch, files)))
 
 
 def _is_snapshot(file: Path) -> bool:

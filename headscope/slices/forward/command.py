@@ -15,8 +15,8 @@ def forward_command(model: Model, options: CheckpointForward, output: Output) ->
         from headscope.slices.forward.run import forward
 
         report = forward(model, progress=tell, **options)
-    from headscope.slices.forward.screen import forward_document, forward_screen, forward_verdict
+    from headscope.slices.forward.screen import forward_screen, forward_verdict
 
     screen = forward_verdict if output.quiet else forward_screen
-    write_report(output, lambda: screen(report), lambda: forward_document(report))
+    write_report(output, lambda: screen(report), report.to_dict)
     return ExitCode.UNDETERMINED if report.not_determined else ExitCode.OK

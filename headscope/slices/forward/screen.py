@@ -10,12 +10,11 @@ from headscope.core.facts import Shape
 from headscope.core.facts.counting import counted
 from headscope.core.facts.seen import SeenStage, Statistics
 from headscope.core.words.console import MODULE, OPERATION, QUIET, STRONG, TONE, Tone
-from headscope.core.words.document import Document
 from headscope.core.words.lines import Paragraph, align
 from headscope.core.words.safe import label, safe
 from headscope.core.words.words import axes_of
 from headscope.shared.report.report_facts import remarks_of
-from headscope.slices.forward.facts import ForwardReport, LabelScore, Scored
+from headscope.slices.forward.facts import ForwardReport, LabelScore
 
 _MARGIN = 12
 _MOST_LABELS = 5
@@ -23,11 +22,6 @@ _NAMES = ("min", "mean", "max", "std")
 _NUMBERS = frozenset(range(3, 3 + len(_NAMES)))
 _FUNCTIONS = {"softmax": "softmax over the logits", "sigmoid": "sigmoid of each logit", "none": "the raw logits"}
 _BAD = TONE[Tone.ERROR]
-
-
-def forward_document(report: ForwardReport) -> Document:
-    """Builds the document of `forward`."""
-    return report.to_dict()
 
 
 def forward_screen(report: ForwardReport) -> RenderableType:
@@ -71,7 +65,10 @@ class _Stages:
     stages: Sequence[SeenStage]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        table = self._value_table()
+        rows = [(*_stage_row(stage), *_value_cells(stage.statistics)) for stage in self.stages]
+        if any(stage.statistics for stage in self.stages):
+            rows.insert(0, (Text(), Text(), Text(), *(Text(name, QUIET) for name in _NAMES), Text()))
+        table = align(rows, right=_NUMBERS)
         if all(line.cell_len <= options.max_width for line in table):
             yield from map(Paragraph, table)
             return
@@ -80,12 +77,6 @@ class _Stages:
             yield Paragraph(line)
             if below:
                 yield Paragraph(below, indent=4)
-
-    def _value_table(self) -> list[Text]:
-        rows = [(*_stage_row(stage), *_value_cells(stage.statistics)) for stage in self.stages]
-        if any(stage.statistics for stage in self.stages):
-            rows.insert(0, (Text(), Text(), Text(), *(Text(name, QUIET) for name in _NAMES), Text()))
-        return align(rows, right=_NUMBERS)
 
 
 def _opening_line(report: ForwardReport) -> Text:
@@ -135,15 +126,14 @@ def _score_lines(report: ForwardReport) -> Iterator[RenderableType]:
     for scored in report.scored:
         yield Text()
         yield Paragraph(label(scored.input, STRONG))
-        yield from (Paragraph(line) for line in align(list(_ranked_labels(scored))))
+        rows = []
+        for score in scored.scores[:_MOST_LABELS]:
+            logit = "not finite" if score.logit is None else f"{score.logit:.4g}"
+            name = Text(f"  {safe(score.label)}", MODULE)
+            rows.append((name, Text(_probability_words(score)), Text(f"logit {logit}", QUIET)))
+        yield from map(Paragraph, align(rows))
         if len(scored.scores) > _MOST_LABELS:
             yield Text(f"  and {counted(len(scored.scores) - _MOST_LABELS, 'more label')}", QUIET)
-
-
-def _ranked_labels(scored: Scored) -> Iterator[tuple[Text, ...]]:
-    for score in scored.scores[:_MOST_LABELS]:
-        logit = "not finite" if score.logit is None else f"{score.logit:.4g}"
-        yield Text(f"  {safe(score.label)}", MODULE), Text(_probability_words(score)), Text(f"logit {logit}", QUIET)
 
 
 def _probability_words(score: LabelScore) -> str:

@@ -9,7 +9,6 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from headscope.core.facts import (
-    AdapterFacts,
     Carried,
     CheckpointKind,
     ParameterOrigin,
@@ -52,9 +51,16 @@ def diff_screen(report: Report, *, every: bool = False) -> RenderableType:
     """Shows the weights of `report` as a table; with `every`, also those that were loaded under their own name."""
     diff = report.weights
     rows = fold_rows(_diff_rows(diff, every))
-    parts: list[RenderableType] = [verdict_screen(report), Text(), Paragraph(_count_words(diff))]
+    renamed = f" ({len(diff.renamed):,} stored under other names)" if diff.renamed else ""
+    listed = (("new", diff.new), ("mismatched", diff.mismatched), ("tied", diff.tied), ("unused", diff.unused))
+    counts = [f"{diff.loaded:,} loaded{renamed}", *(f"{len(items):,} {word}" for word, items in listed if items)]
+    parts: list[RenderableType] = [verdict_screen(report), Text(), Paragraph(Text(", ".join(counts)))]
     if report.adapter is not None:
-        parts.append(Paragraph(label(_adapter_sentence(report.adapter, diff))))
+        saved = sum(item.adapter is Carried.SAVED for item in diff.parameters)
+        adapted = sum(item.adapter is Carried.ADAPTED for item in diff.parameters)
+        given = f"gives {counted(saved, 'tensor')} whole and changes {counted(adapted, 'tensor')} of the base model"
+        facts = report.adapter
+        parts.append(Paragraph(label(f"the adapter {facts.reference} ({facts.method}) {given} {facts.base}")))
     if rows:
         parts += [Text(), *_status_tables(rows)]
     if diff.mismatched and report.checkpoint.kind is not CheckpointKind.MEMORY:
@@ -64,22 +70,6 @@ def diff_screen(report: Report, *, every: bool = False) -> RenderableType:
     notices = [Paragraph(body, Text(word, STRONG), ID_COLUMN) for word, body in notice_facts(report)]
     parts += [Text(), *notices] if notices else []
     return Group(*parts)
-
-
-def _adapter_sentence(facts: AdapterFacts, diff: WeightDiff) -> str:
-    """Says what the adapter does to the weights of its base model."""
-    saved = sum(item.adapter is Carried.SAVED for item in diff.parameters)
-    adapted = sum(item.adapter is Carried.ADAPTED for item in diff.parameters)
-    given = f"gives {counted(saved, 'tensor')} whole and changes {counted(adapted, 'tensor')} of the base model"
-    return f"the adapter {facts.reference} ({facts.method}) {given} {facts.base}"
-
-
-def _count_words(diff: WeightDiff) -> Text:
-    """Counts the parameters by status: `197 loaded (12 stored under other names), 4 new`."""
-    renamed = f" ({len(diff.renamed):,} stored under other names)" if diff.renamed else ""
-    counts = (("new", diff.new), ("mismatched", diff.mismatched), ("tied", diff.tied), ("unused", diff.unused))
-    parts = [f"{diff.loaded:,} loaded{renamed}", *(f"{len(items):,} {word}" for word, items in counts if items)]
-    return Text(", ".join(parts))
 
 
 def _diff_rows(diff: WeightDiff, every: bool) -> Iterator[FoldedRow]:
@@ -100,8 +90,10 @@ def _diff_rows(diff: WeightDiff, every: bool) -> Iterator[FoldedRow]:
             (tie.parameter, tie.source), _status_line("tied", origins.get(tie.parameter), "same tensor as")
         )
     yield from _renamed_rows(diff, origins, every)
-    if every:
-        yield from _loaded_rows(diff)
+    renamed = {rename.parameter for rename in diff.renamed}
+    for origin in diff.parameters if every else ():
+        if origin.status is ParameterStatus.LOADED and origin.name not in renamed:
+            yield _single_row((origin.name,), _status_line("loaded", origin))
 
 
 def _renamed_rows(diff: WeightDiff, origins: Mapping[str, ParameterOrigin], every: bool) -> Iterator[FoldedRow]:
@@ -205,13 +197,6 @@ def _unused_rows(diff: WeightDiff) -> Iterator[FoldedRow]:
         header = headers.get(key)
         shape, dtype = (size_of(header.shape), header.dtype) if header else ("", "")
         yield _single_row((key,), Line("unused", _STYLE["unused"], shape, dtype, described.get(key, "")))
-
-
-def _loaded_rows(diff: WeightDiff) -> Iterator[FoldedRow]:
-    renamed = {rename.parameter for rename in diff.renamed}
-    for origin in diff.parameters:
-        if origin.status is ParameterStatus.LOADED and origin.name not in renamed:
-            yield _single_row((origin.name,), _status_line("loaded", origin))
 
 
 def _line_of(row: FoldedRow) -> Line:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from headscope.core.facts import Finding, Head, PoolingKind, Profile, Report, Severity
+from headscope.core.facts import Finding, PoolingKind, Profile, Report, Severity
 from headscope.core.words.console import QUIET, STRONG
 from headscope.core.words.lines import Paragraph
 from headscope.core.words.plain_words import plain_words
@@ -57,9 +57,16 @@ def inspect_screen(report: Report, *, details: bool = False, words: str | None =
     sentence = plain_words(report)
     answer = (Paragraph(label(sentence)),) if sentence else ()
     parts: list[RenderableType] = [verdict_screen(report), *answer, Text()]
-    if report.head is not None:
-        parts += [tree_of(report, report.head) if details else _head_path(report, report.head), Text()]
-    parts += _section_lines(report, _first_sections(report, details=details))
+    if report.head is not None and details:
+        parts += [tree_of(report, report.head), Text()]
+    elif report.head is not None:
+        model_type, version = report.checkpoint.model_type or "", report.environment.transformers
+        path = HeadPath(report.head, model_type, version, is_pooling_known(report), result_of(report.model))
+        parts += [path, Text()]
+    pooling = pooling_facts if details else brief_pooling_facts
+    # The plain words say as much as the formula and the loss.
+    formula: tuple[ReportSection, ...] = () if sentence else (formula_facts, loss_facts)
+    parts += _section_lines(report, (*formula, pooling, verified_facts))
     if report.head is not None and (details or report.head.pooling.kind is not PoolingKind.NONE):
         parts.append(TokenStrip(token_rows(report, report.head), _MARGIN))
     parts += _section_lines(report, (label_facts if details else brief_label_facts, *_NEXT_SECTIONS))
@@ -82,19 +89,6 @@ def inspect_verdict(report: Report) -> RenderableType:
     """Shows the verdict, the verdict on the classifier's numbers if there is one, and the errors, as `-q` does."""
     errors = (FindingLines(item, whole=True) for item in report.findings if item.severity is Severity.ERROR)
     return Group(verdict_screen(report), *_section_lines(report, (health_facts,))[:1], *errors)
-
-
-def _head_path(report: Report, head: Head) -> HeadPath:
-    model_type, version = report.checkpoint.model_type or "", report.environment.transformers
-    return HeadPath(head, model_type, version, is_pooling_known(report), result_of(report.model))
-
-
-def _first_sections(report: Report, *, details: bool) -> Sequence[ReportSection]:
-    """Gives what follows the head path, with formula and loss unless the plain words say as much."""
-    pooling = pooling_facts if details else brief_pooling_facts
-    if plain_words(report):
-        return (pooling, verified_facts)
-    return (formula_facts, loss_facts, pooling, verified_facts)
 
 
 _NEXT_SECTIONS: Sequence[ReportSection] = (

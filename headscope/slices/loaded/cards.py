@@ -142,6 +142,9 @@ def verify_card(
         (progress or (lambda sentence: None))(f"asking the server for {len(known.inputs)} texts")
         where = one_line(server.exact.partition("?")[0], asking["server_token"])
         served, answers = _compare_server(known, server, found, asking["dtype"], is_raw=is_raw)
+    # What the card doesn't have may be the reason where nothing is named.
+    absent = [gap.topic for gap in known.not_determined]
+    absent += [f"{counted(known.alternatives_left_out, 'alternative')} left out"] * bool(known.alternatives_left_out)
     return VerifiedServer(
         tool_version=tool_version(),
         reference=known.checkpoint or Path(fspath(card)).name,
@@ -154,15 +157,8 @@ def verify_card(
         activation=known.activation,
         requested="logits" if answers.is_raw else "scores",
         longest=max(sum(item.attention_mask) for item in known.inputs),
-        served=_with_limits(known, served),
+        served=replace(served, notes=(*served.notes, *(f"not in the card: {what}" for what in absent))),
     )
-
-
-def _with_limits(card: Card, served: ServedScores) -> ServedScores:
-    """Adds what the card doesn't have: where nothing is named, it may be the reason."""
-    absent = [gap.topic for gap in card.not_determined]
-    absent += [f"{counted(card.alternatives_left_out, 'alternative')} left out"] * bool(card.alternatives_left_out)
-    return replace(served, notes=(*served.notes, *(f"not in the card: {what}" for what in absent)))
 
 
 def _compare_given(card: Card, given: GivenScores, dtype: str | None) -> ServedScores:

@@ -94,7 +94,13 @@ def _group_parameters(report: Report, held: Mapping[str, nn.Parameter], added: f
     trained = [name for name, item in held.items() if item.requires_grad and name not in idle]
     if not trained:
         raise UsageError("every parameter is frozen, so nothing would train", "set requires_grad of the head")
-    kinds = {name: _group_of_status(status.get(name), is_added=name in added) for name in trained}
+    kinds = {}
+    for name in trained:
+        found = status.get(name)  # a parameter that PEFT added has none
+        if found is None:
+            kinds[name] = _ADAPTER if name in added else _UNKNOWN
+        else:
+            kinds[name] = _NEW if found in NEW_AT_LOAD else _UNKNOWN if found is ParameterStatus.UNKNOWN else _LOADED
     unknown = [name for name, kind in kinds.items() if kind == _UNKNOWN]
     in_base = {item.name for item in report.weights.parameters if item.in_base}
     if unknown and (not set(unknown) <= in_base or not report.weights.loaded):
@@ -104,10 +110,3 @@ def _group_parameters(report: Report, held: Mapping[str, nn.Parameter], added: f
             "give loaded_from, or loading_info of from_pretrained(..., output_loading_info=True)",
         )
     return kinds
-
-
-def _group_of_status(status: ParameterStatus | None, *, is_added: bool) -> str:
-    """Gives the group of a status; a parameter that PEFT added (`is_added`) has no status."""
-    if status is None:
-        return _ADAPTER if is_added else _UNKNOWN
-    return _NEW if status in NEW_AT_LOAD else _UNKNOWN if status is ParameterStatus.UNKNOWN else _LOADED

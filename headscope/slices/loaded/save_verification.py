@@ -20,7 +20,7 @@ from headscope.core.facts.counting import few_of
 from headscope.core.facts.stored.location import HubOptions, Location
 from headscope.core.source.request import ModuleRequest, Request, is_in_memory
 from headscope.errors import HeadscopeError, UsageError
-from headscope.shared.loaded.facts import HeadMove, LoadedModel, ModelComparison, SavedModel, ScoreComparison
+from headscope.shared.loaded.facts import LoadedModel, ModelComparison, SavedModel, ScoreComparison
 from headscope.shell.options.calls import use_case
 from headscope.shell.options.checkpoint import RunOptions
 from headscope.shell.values import options_of
@@ -153,9 +153,13 @@ class SaveWatch:
         unseen = [name for name in self.memory.names if name not in self.memory.digests]
         gaps = (Gap(few_of(unseen), "no process holds all its values"),) if unseen else ()
         saved = SavedModel("the trained model", name, moves=counted)
-        compared = ModelComparison(
-            LoadedModel(saved.reference, name, ()), tuple(_describe_move(move) for move in moves), gaps
+        told = tuple(
+            f"{move.name} was trained: its norm went from {move.norm_before:.4g} to {move.norm_after:.4g}"
+            if move.still is None
+            else f"{move.name} did not train: {move.still.value}"
+            for move in moves
         )
+        compared = ModelComparison(LoadedModel(saved.reference, name, ()), told, gaps)
         return self._judge_save(saved, compared, ())
 
     def _judge_save(self, saved: SavedModel, compared: ModelComparison, notes: tuple[str, ...]) -> Verified:
@@ -173,9 +177,3 @@ def _score_reload(model: Any, folder: Path, *, offline: bool) -> ScoreComparison
     if CONFIG not in names and found.fresh_error:  # the base model may be nowhere but in memory
         return replace(found, fresh_error="", reason=f"the adapter can't be loaded again: {found.fresh_error}")
     return found
-
-
-def _describe_move(move: HeadMove) -> str:
-    if move.still is not None:
-        return f"{move.name} did not train: {move.still.value}"
-    return f"{move.name} was trained: its norm went from {move.norm_before:.4g} to {move.norm_after:.4g}"

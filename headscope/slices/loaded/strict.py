@@ -275,7 +275,9 @@ def _judged_load(load: Callable[..., Any]) -> Callable[..., Any]:
         if block is None:
             return load(cls, *args, **kwargs)
         wants_info = kwargs.pop("output_loading_info", False)
-        is_fresh, config = _says_fresh(kwargs), kwargs.get("config")
+        config = kwargs.get("config")
+        # It was given a number of classes or their names, or a configuration that was loaded with them.
+        is_fresh = not _FRESH.isdisjoint(kwargs) or _FRESH_CONFIGS.get(id(config)) is not None
         asked = getattr(config, "num_labels", None)
         noted: list[Any] = []
         token = _BASE_INFO.set(noted)
@@ -341,11 +343,6 @@ def _noted_config(load: Callable[..., Any]) -> Callable[..., Any]:
         return found
 
     return from_pretrained
-
-
-def _says_fresh(given: Mapping[str, Any]) -> bool:
-    """True if a load was given a number of classes or their names, or a configuration that was loaded with them."""
-    return not _FRESH.isdisjoint(given) or _FRESH_CONFIGS.get(id(given.get("config"))) is not None
 
 
 def _judge_load(

@@ -46,13 +46,16 @@ def disk_usage(*, clear: bool = False) -> DiskUsage:
     own = [file for file in files if file.kind]
     kept = [file for file in files if not file.kind]
     foreign = (Gap("other files", f"{few_of(file.name for file in kept)} may be another program's"),) if kept else ()
+    sizes: dict[str, list[int]] = {name: [] for name in (*_KINDS.values(), _OTHERS)}
+    for file in own:
+        sizes[_KINDS.get(file.kind, _OTHERS)].append(file.size)
     return DiskUsage(
         folder=None if folder is None else str(folder),
         is_on=open_cache(wanted=True).is_open,
         cleared=clear,
         entries=len(own),
         bytes=sum(file.size for file in own),
-        kinds=_by_kind(own),
+        kinds=tuple(EntryKind(name, len(each), sum(each)) for name, each in sizes.items() if each),
         most_entries=MOST_ENTRIES,
         most_bytes=MOST_CACHED_BYTES,
         shipped=ShippedStore(str(PLACE), shipped_entries(), PLACE.stat().st_size if PLACE.exists() else 0),
@@ -95,10 +98,3 @@ def _remove_entries(place: int | Path, files: list[StoredFile]) -> tuple[list[St
             failed[str(err.strerror)] += 1
     gaps = tuple(Gap("cache", f"{counted(count, 'file')} can't be removed: {why}") for why, count in failed.items())
     return [*gone, *(StoredFile(file.name, "", file.size) for file in foreign)], gaps
-
-
-def _by_kind(files: list[StoredFile]) -> tuple[EntryKind, ...]:
-    sizes: dict[str, list[int]] = {name: [] for name in (*_KINDS.values(), _OTHERS)}
-    for file in files:
-        sizes[_KINDS.get(file.kind, _OTHERS)].append(file.size)
-    return tuple(EntryKind(name, len(each), sum(each)) for name, each in sizes.items() if each)

@@ -1,6 +1,5 @@
 """`headscope probe MODEL --data FILE`."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from headscope.checks.options import LabeledOptions
@@ -31,7 +30,10 @@ def probe_command(
 ) -> int:
     """Score every vector that a classifier could read on labeled texts; -o FILE.py writes code for the best."""
     data, label_column = _read_labeled(labeled, options)
-    form = _form_of_file(output.output)
+    suffix = output.output.suffix.lower().removeprefix(".") if output.output is not None else ""
+    if suffix in _OTHER_PICTURES:
+        raise UsageError(f"-o {output.output}: probe draws .svg and .html", "give the file one of these endings")
+    form = {"svg": "svg", "html": "html", "htm": "html", "py": "py"}.get(suffix, "")  # "" for text
     if form and output.is_json:
         raise UsageError(f"JSON and -o {output.output} are different formats", "leave one of them out")
     with telling_progress(output.quiet) as tell:
@@ -55,14 +57,6 @@ def _read_labeled(labeled: LabeledOptions, options: ProbeOptions) -> "tuple[str 
         if not value:
             raise UsageError(f"{name.split()[0]} is missing: probe scores vectors on labeled data", f"add {name}")
     return labeled["data"] or "", labeled["label_column"] or ()
-
-
-def _form_of_file(path: Path | None) -> str:
-    """Gives the form that the suffix of a file names, "" for text. Raises UsageError for other pictures."""
-    suffix = path.suffix.lower().removeprefix(".") if path is not None else ""
-    if suffix in _OTHER_PICTURES:
-        raise UsageError(f"-o {path}: probe draws .svg and .html", "give the file one of these endings")
-    return {"svg": "svg", "html": "html", "htm": "html", "py": "py"}.get(suffix, "")
 
 
 def _write_result(result: "ProbeResult", output: Output, *, form: str, details: bool) -> None:

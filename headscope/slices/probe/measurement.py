@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from headscope.copies.writing import check_target
 from headscope.core.facts import Gap
 from headscope.core.facts.environment import tool_version
 from headscope.core.source.request import Progress, Request
@@ -30,7 +31,7 @@ from headscope.slices.probe.scoring.comparison import (
 from headscope.slices.probe.scoring.scores import make_trial
 from headscope.slices.probe.scoring.start import advise_probe_first, is_finite, outputs_of
 from headscope.slices.probe.vectors import VectorPlace, loading_of, read_vectors, source_of_vector
-from headscope.slices.probe.written_head import check_head_target, fit_head, write_head
+from headscope.slices.probe.written_head import fit_head, write_head
 
 FROZEN_BASE = "the base model was frozen; full fine-tuning can remove the advantage"
 """What every answer is about: the first note of every result."""
@@ -41,7 +42,7 @@ def measure_vectors(  # noqa: PLR0917  `probe` without its public names
 ) -> ProbeResult:
     """Scores all candidates and compares the best one; writes images and sounds of the data to `files`."""
     if plan.write_head is not None:
-        check_head_target(plan.write_head, request.location)
+        check_target(plan.write_head, Path(request.location.reference))
     checkpoint, texts = examine_with_rows(request, data, plan, tell)
     request, report = checkpoint.request, checkpoint.report
     classifier = classifier_of_model(report.head)

@@ -11,12 +11,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from headscope.copies.writing import check_target, put_in_place, staged
+from headscope.copies.writing import put_in_place, staged
 from headscope.core.facts import Report
 from headscope.core.facts.counting import few_of
 from headscope.core.facts.report import find_missing
 from headscope.core.facts.stored.checkpoint import WRITTEN_HEAD
-from headscope.core.facts.stored.location import Location
 from headscope.core.model.loading.inference import load_model, open_processor
 from headscope.core.model.quiet import quiet
 from headscope.errors import Unsupported
@@ -56,11 +55,6 @@ class FittedHead:
     vectors: Array
 
 
-def check_head_target(output: Path, place: Location) -> None:
-    """Raises UsageError if no folder can be written there."""
-    check_target(output, Path(place.reference))
-
-
 def fit_head(
     report: Report,
     head: HeadInput | None,
@@ -90,7 +84,11 @@ def fit_head(
         raise Unsupported("every vector passes weights that the checkpoint doesn't give", "train the head instead")
     at = max(loaded, key=lambda at: scored.candidates[at].mean)
     matrix, found = vectors[at].make(), scored.candidates[at]
-    has_offset = bool(why) or _has_bias(report, head)
+    has_offset = True
+    if not why:
+        assert head is not None
+        assert report.head is not None
+        has_offset = any(item.name == f"{head.classifier}.bias" for item in report.head.tensors)
     score = Score(found.metric, found.mean, found.low, found.high)
     if not has_offset:
         score = rate([predict_from_vectors(matrix, trial, has_offset=False).values], trial)[0].main
@@ -111,12 +109,6 @@ def _why_module(report: Report, head: HeadInput | None, *, remote_code: bool) ->
     if not weights or len(weights[0].shape) != 2 or weights[0].quantized:
         return f"{head.classifier} has no plain weight with a row for each class"
     return ""
-
-
-def _has_bias(report: Report, head: HeadInput | None) -> bool:
-    assert head is not None
-    assert report.head is not None
-    return any(item.name == f"{head.classifier}.bias" for item in report.head.tensors)
 
 
 def write_head(

@@ -196,7 +196,13 @@ def _merge_zero(step: Path) -> dict[str, NewTensor]:
     """
     models, optimizers = ([_open_torch_file(step / name) for name in names] for names in rank_files(step))
     held = [_dict_in(file) for file in models]
-    states = [_optimizer_state(file) for file in optimizers]
+    states = []
+    for file in optimizers:
+        state = _dict_in(file).get("optimizer_state_dict")
+        if not isinstance(state, dict):
+            what = f"{file.source.name} holds no state of ZeRO's optimizer"
+            raise Malformed(what, "copy or save the checkpoint again")
+        states.append(state)
     if not held or not states:
         raise Malformed(f"{step.name} lacks the files of the model or of the optimizer", "copy all of them")
     stage, ranks = states[0].get("zero_stage"), states[0].get("partition_count")
@@ -206,8 +212,13 @@ def _merge_zero(step: Path) -> dict[str, NewTensor]:
     listed = held[0].get("param_shapes")
     groups = [_parse_shapes(group) for group in listed] if isinstance(listed, list) else []
     name = "single_partition_of_fp32_groups" if stage <= _SHARDED_OPTIMIZER else "fp32_flat_groups"
-    flat = [[(file, item) for item in _flat_tensors(state.get(name), file)]
-            for file, state in zip(optimizers, states, strict=True)]  # fmt: skip
+    flat = []
+    for file, state in zip(optimizers, states, strict=True):
+        items = state.get(name) or ()
+        if not (isinstance(items, list) and all(_is_flat(item) and len(item.shape) == 1 for item in items)):
+            what = f"{file.source.name} holds no flat weights of ZeRO 1, 2 or 3"
+            raise Unsupported(what, "use DeepSpeed's own script")
+        flat.append([(file, item) for item in items])
     if stage <= _SHARDED_OPTIMIZER and {len(pieces) for pieces in flat} != {len(groups)}:
         raise Malformed(f"the files in {step.name} hold other groups of parameters than they list", "copy all of them")
     if stage <= _SHARDED_OPTIMIZER:
@@ -229,13 +240,6 @@ def _parse_shapes(group: Any) -> dict[str, tuple[int, ...]]:
     return dict(named_entries(group))
 
 
-def _optimizer_state(file: _TorchFile) -> dict[str, Any]:
-    held = _dict_in(file).get("optimizer_state_dict")
-    if not isinstance(held, dict):
-        raise Malformed(f"{file.source.name} holds no state of ZeRO's optimizer", "copy or save the checkpoint again")
-    return held
-
-
 def _dict_in(file: _TorchFile) -> dict[Any, Any]:
     if not isinstance(file.value, dict):
         raise Malformed(f"{file.source.name} doesn't hold what DeepSpeed writes", "copy or save the checkpoint again")
@@ -245,13 +249,6 @@ def _dict_in(file: _TorchFile) -> dict[Any, Any]:
 def _is_flat(item: Any) -> TypeGuard[PickledTensor]:
     """True if a tensor's values are contiguous in its file."""
     return isinstance(item, PickledTensor) and item.begin is not None
-
-
-def _flat_tensors(value: Any, file: _TorchFile) -> list[PickledTensor]:
-    items = value if isinstance(value, list) else []
-    if not items or not all(_is_flat(item) and len(item.shape) == 1 for item in items):
-        raise Unsupported(f"{file.source.name} holds no flat weights of ZeRO 1, 2 or 3", "use DeepSpeed's own script")
-    return items
 
 
 def _unpack_groups(shapes: Mapping[str, Any], pieces: _Pieces) -> Iterator[tuple[str, NewTensor]]:

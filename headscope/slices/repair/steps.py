@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -104,7 +105,10 @@ def repaired_tensors(step: RepairStep) -> tuple[CheckpointManifest, StoredFiles,
         stored = read_checkpoint(step.request, None)
         manifest = replace(stored, format=WeightsFormat.TORCH)  # written again, whatever the format was
         files = open_stored_files(step.request, stored)[0]
-        tensors = {header.key: _as_stored(header, files) for header in stored.tensors}
+        tensors = {
+            header.key: NewTensor(header, partial(files.whole, header) if header.data is None else None)
+            for header in stored.tensors
+        }
         rest = [first, *rest]
     else:
         files = open_stored_files(step.request, manifest)[0]
@@ -115,11 +119,6 @@ def repaired_tensors(step: RepairStep) -> tuple[CheckpointManifest, StoredFiles,
     names = dict.fromkeys(item.header.file for item in tensors.values())
     headers = tuple(item.header for item in tensors.values())
     return replace(manifest, tensors=headers, files=tuple(map(WeightFile, names))), files, tensors
-
-
-def _as_stored(header: Any, files: StoredFiles) -> NewTensor:
-    # A function, because a lambda in the comprehension would read the last header for every tensor.
-    return NewTensor(header) if header.data is not None else NewTensor(header, lambda: files.whole(header))
 
 
 def _rename_tensors(tensors: Mapping[str, NewTensor], action: RenameKeys) -> dict[str, NewTensor]:

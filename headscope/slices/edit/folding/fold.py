@@ -77,7 +77,10 @@ def fold_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
     if pipeline := checkpoint.manifest.sentence:
         _check_prompts(pipeline, folder, prompts)
     fields = _fields_of_scores(checkpoint, source, settings)
-    to_do, lacking = _prompt_to_add(settings, prompts), _missing_packages(target.kind, source.kind)
+    to_do = _prompt_to_add(settings, prompts)
+    # What computes the scores and isn't installed, so that nothing can be proven.
+    needed = dict.fromkeys((package_of(target.kind), package_of(source.kind)))
+    lacking = [package.replace("_", "-") for package in needed if find_spec(package) is None]
     if lacking and wish.dry_run:
         to_do += (f"The proof needs what computes these scores: pip install {' '.join(lacking)}.",)
     fold = _describe_fold(checkpoint, source, target, fields, to_do)
@@ -182,12 +185,6 @@ def _function_on_scores(checkpoint: Checkpoint, source: FoldSource) -> str:
     """Names what the source's own library puts on the scores; scikit-learn's sigmoid is the softmax of two here."""
     is_setfit = source.kind is FoldKind.SETFIT
     return Activation.SOFTMAX if is_setfit else own_activation(checkpoint.report, checkpoint.manifest)
-
-
-def _missing_packages(*kinds: FoldKind) -> list[str]:
-    """Lists what computes the scores and isn't installed, so that nothing can be proven."""
-    packages = dict.fromkeys(map(package_of, kinds))
-    return [package.replace("_", "-") for package in packages if find_spec(package) is None]
 
 
 def _describe_fold(

@@ -68,8 +68,12 @@ def check_base_settings(
             stored |= {"max_seq_length": most, "processor_kwargs.model_max_length": most}
         for key, value in _flatten_settings(settings):
             if not _is_kept(key, value, stored, kind, asks=asks):
+                step = "take it out in a copy of the folder, if other scores will do"
+                if key.startswith(_SAVED_ELSEWHERE):
+                    step = "save it again with sentence-transformers, which puts this into the model's own files"
                 raise DoesNotFold(
-                    f"{file} has {key}: {json.dumps(value)[:_LONGEST]}, which the fold would lose", _step_for(key)
+                    f"{file} has {key}: {json.dumps(value)[:_LONGEST]}, which the fold would lose",
+                    f"{step}, and fold that",
                 )
         return
 
@@ -84,21 +88,19 @@ def _settings_in_files(folder: Path, config: Mapping[str, Any]) -> dict[str, Any
     return found | {"model_kwargs.dtype": dtype, "max_seq_length": tokenizer.get("model_max_length")}
 
 
-def _flatten_settings(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _flatten_settings(settings: Mapping[str, Any], group: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields the settings, those of a group under dotted names; of groups in it, too, where it is one of modalities."""
     for key, value in settings.items():
-        name = _OLDER_NAMES.get(key, key)
-        yield from _flatten_group(name, value) if name in _GROUPS else ((name, value),)
-
-
-def _flatten_group(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yields the settings of a group under dotted names; of groups in it, too, where it is one of modalities."""
-    if not isinstance(value, dict):
-        yield name, value
-        return
-    for key, item in value.items():
-        inner = f"{name}.{'dtype' if key == 'torch_dtype' else key}"
-        is_group = name in {"processing_kwargs", "modality_config"} and key not in _OF_PLACE
-        yield from _flatten_group(inner, item) if is_group else ((inner, item),)
+        if group:
+            name = f"{group}.{'dtype' if key == 'torch_dtype' else key}"
+            is_group = group in {"processing_kwargs", "modality_config"} and key not in _OF_PLACE
+        else:
+            name = _OLDER_NAMES.get(key, key)
+            is_group = name in _GROUPS
+        if is_group and isinstance(value, dict):
+            yield from _flatten_settings(value, name)
+        else:
+            yield name, value
 
 
 def _is_kept(key: str, value: Any, stored: Mapping[str, Any], kind: FoldKind, *, asks: bool) -> bool:
@@ -116,9 +118,3 @@ def _is_kept(key: str, value: Any, stored: Mapping[str, Any], kind: FoldKind, *,
         # Of a chat template, the fold of a language model leaves the call to the caller.
         return modality not in ("text", "common", "message") or (asks and modality == "message")
     return group in _GROUPS and rest in _OF_PLACE
-
-
-def _step_for(key: str) -> str:
-    if key.startswith(_SAVED_ELSEWHERE):
-        return "save it again with sentence-transformers, which puts this into the model's own files, and fold that"
-    return "take it out in a copy of the folder, if other scores will do, and fold that"

@@ -19,7 +19,7 @@ from headscope.core.facts.counting import counted
 from headscope.core.facts.report import find_missing, find_without_place
 from headscope.core.facts.stored.checkpoint import architectures_in
 from headscope.core.facts.stored.location import Location
-from headscope.core.facts.stored.sentence import PickledHead, SentenceModule, SentencePipeline
+from headscope.core.facts.stored.sentence import PickledHead, SentencePipeline
 from headscope.core.facts.stored.unplaced import describe_unplaced
 from headscope.core.model.classes.model_request import Choice
 from headscope.core.model.classes.token_rows import with_few_tokens
@@ -61,7 +61,9 @@ def read_source(checkpoint: Checkpoint, scores: int | None) -> FoldSource:
     missing = find_missing(report)
     if missing.head or missing.elsewhere:
         name = (*missing.head, *missing.elsewhere)[0]
-        raise Unsupported(f"the checkpoint doesn't give {name}, so its scores are random", _hint_on_scores(checkpoint))
+        has_tokens = any(item.endswith("ForCausalLM") for item in architectures_in(checkpoint.manifest.config))
+        hint = "name two tokens whose logits are the scores: --tokens no,yes" if has_tokens else "train the head first"
+        raise Unsupported(f"the checkpoint doesn't give {name}, so its scores are random", hint)
     if choice.chain is None and choice.head is None and (unplaced := find_without_place(report)):
         what = f"{describe_unplaced(unplaced)}: no class takes them, and the model that was saved may have"
         raise DoesNotFold(f"the checkpoint holds {what} (`headscope explain HS112`)")
@@ -91,12 +93,6 @@ def _check_what_computes(checkpoint: Checkpoint) -> None:
         raise Unsupported(
             what, f"--trust-remote-code runs it; or --model-class {model.class_name}, if that is the same"
         )
-
-
-def _hint_on_scores(checkpoint: Checkpoint) -> str:
-    if any(name.endswith("ForCausalLM") for name in architectures_in(checkpoint.manifest.config)):
-        return "name two tokens whose logits are the scores: --tokens no,yes"
-    return "train the head first"
 
 
 def _check_modules(pipeline: SentencePipeline) -> None:
@@ -158,7 +154,10 @@ def _read_head(checkpoint: Checkpoint, cls: Any, config: Any) -> LayeredHead:
         return read_layers(model, checkpoint.choice.task)
     except Unsupported as err:
         chain = checkpoint.choice.chain
-        width, dense = getattr(config.get_text_config(), "hidden_size", None), _first_dense(chain)
+        width = getattr(config.get_text_config(), "hidden_size", None)
+        # Vectors of several poolings are concatenated: the width is then another.
+        parts = chain.chain[1:] if chain is not None and len(chain.pooling) == 1 else ()
+        dense = next((part for part in parts if part.name == "Dense"), None)
         if dense is not None and width is not None and dense.input_size not in (None, width):
             raise DoesNotFold(
                 f"{dense.folder} takes {dense.input_size} features, and the base model gives {width}",
@@ -166,12 +165,6 @@ def _read_head(checkpoint: Checkpoint, cls: Any, config: Any) -> LayeredHead:
             ) from err
         which = f"Pooling {', '.join(chain.pooling)}: " if chain is not None and chain.pooling else ""
         raise DoesNotFold(f"{which}{err.message}") from err
-
-
-def _first_dense(chain: SentencePipeline | None) -> SentenceModule | None:
-    """Gives the first Dense module after one pooling; None after several, whose vectors are concatenated."""
-    parts = chain.chain[1:] if chain is not None and len(chain.pooling) == 1 else ()
-    return next((part for part in parts if part.name == "Dense"), None)
 
 
 def _source_of_tokens(checkpoint: Checkpoint, scores: int | None) -> FoldSource:

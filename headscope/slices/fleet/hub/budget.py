@@ -128,7 +128,8 @@ class SharedBudget:
                 store.execute("BEGIN IMMEDIATE")
                 store.execute("CREATE TABLE IF NOT EXISTS windows (state TEXT)")
                 row = store.execute("SELECT state FROM windows").fetchone()
-                state = _load_windows(row[0]) if row else {}
+                stored = json.loads(row[0]) if row else {}
+                state = {kind: _Window(**(values | {"sent": tuple(values["sent"])})) for kind, values in stored.items()}
                 yield state
                 store.execute("DELETE FROM windows")
                 text = json.dumps({kind: asdict(window) for kind, window in state.items()})
@@ -139,11 +140,6 @@ class SharedBudget:
                 f"the file in which processes share the limits of the Hub cannot be used: {err}",
                 "name a file in a folder of this machine that may be written",
             ) from err
-
-
-def _load_windows(text: str) -> dict[str, _Window]:
-    found = json.loads(text)
-    return {kind: _Window(**(values | {"sent": tuple(values["sent"])})) for kind, values in found.items()}
 
 
 def limit_of(url: str) -> str | None:

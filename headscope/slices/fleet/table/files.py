@@ -189,7 +189,11 @@ def _hand_on_rows(stream: BinaryIO, path: Path, seen: RowObserver) -> tuple[int,
             return whole, line
         row = _parse_line(line)
         if not is_row(row):
-            raise _not_a_row(row, number, path)
+            version = row.get("schema_version", SCAN_SCHEMA) if isinstance(row, dict) else SCAN_SCHEMA
+            what = f"line {number} of {path} isn't a row of a scan"
+            if version != SCAN_SCHEMA:
+                what = f"{path} has rows of schema {version!r}, and this headscope writes {SCAN_SCHEMA!r}"
+            raise UsageError(what, ANOTHER)
         whole += len(line)
         seen(row)
     return whole, b""
@@ -200,10 +204,3 @@ def _parse_line(line: bytes) -> Any:
         return json.loads(line)
     except (ValueError, RecursionError):
         return None
-
-
-def _not_a_row(found: Any, number: int, path: Path) -> UsageError:
-    version = found.get("schema_version", SCAN_SCHEMA) if isinstance(found, dict) else SCAN_SCHEMA
-    if version != SCAN_SCHEMA:
-        return UsageError(f"{path} has rows of schema {version!r}, and this headscope writes {SCAN_SCHEMA!r}", ANOTHER)
-    return UsageError(f"line {number} of {path} isn't a row of a scan", ANOTHER)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from headscope.core.facts.counting import shortened
@@ -18,28 +16,20 @@ _SHOWN = 20
 def describe_labels(rows: LabeledRows, predicted: Array, losses: Array) -> LabelFacts:
     """Describes the labels, and the rows that the best vector predicts worst; both arrays are out of fold."""
     contradictions = _find_contradictions(rows)
+    given, ratio, numbers = rows.labels, None, None
+    if rows.problem is Problem.REGRESSION:
+        numbers = Numbers(float(given.min()), float(given.max()), float(given.mean()), float(given.std()))
+    else:
+        counts = given.sum(0) if rows.problem is Problem.MULTI_LABEL else np.bincount(given)
+        ratio = float(counts.max() / counts.min())
     return LabelFacts(
-        ratio=_class_ratio(rows),
-        numbers=_summarize_numbers(rows),
+        ratio=ratio,
+        numbers=numbers,
         repeated=len(rows.texts) - int(rows.groups.max()) - 1,
         contradicting=len(contradictions),
         contradictions=tuple(contradictions[:_SHOWN]),
         suspects=_find_suspects(rows, predicted, losses),
     )
-
-
-def _class_ratio(rows: LabeledRows) -> float | None:
-    if rows.problem is Problem.REGRESSION:
-        return None
-    counts = rows.labels.sum(0) if rows.problem is Problem.MULTI_LABEL else np.bincount(rows.labels)
-    return float(counts.max() / counts.min())
-
-
-def _summarize_numbers(rows: LabeledRows) -> Numbers | None:
-    if rows.problem is not Problem.REGRESSION:
-        return None
-    given = rows.labels
-    return Numbers(float(given.min()), float(given.max()), float(given.mean()), float(given.std()))
 
 
 def _find_contradictions(rows: LabeledRows) -> list[Contradiction]:
@@ -60,21 +50,18 @@ def _find_suspects(rows: LabeledRows, predicted: Array, losses: Array) -> tuple[
     """Finds the wrongly predicted rows with the largest losses."""
     wrong = predicted != rows.labels
     wrong = wrong.any(1) if wrong.ndim > 1 else wrong
+    is_number = rows.problem is Problem.REGRESSION
     order = [int(place) for place in np.argsort(-losses, kind="stable") if wrong[place]][:_SHOWN]
     return tuple(
         Suspect(
             row=rows.numbers[place],
             text=_shown_text(rows, place),
             given=rows.named(rows.labels[place]),
-            predicted=_name_prediction(rows, predicted[place]),
+            predicted=f"{float(predicted[place]):.4g}" if is_number else rows.named(predicted[place]),
             loss=float(losses[place]),
         )
         for place in order
     )
-
-
-def _name_prediction(rows: LabeledRows, value: Any) -> str:
-    return f"{float(value):.4g}" if rows.problem is Problem.REGRESSION else rows.named(value)
 
 
 def _shown_text(rows: LabeledRows, place: int) -> str:

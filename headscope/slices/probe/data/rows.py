@@ -207,14 +207,17 @@ def _read_classes(rows: Sequence[Sampled], facts: DataFacts, folds: int, kind: K
     names = [item.label for item in facts.classes]
     small = [name for name in names if distinct[name] < folds]
     classes = tuple(name for name in names if distinct[name] >= folds)
+    for_numbers = "; for numbers that are not classes, use --problem-type regression"
+    for_numbers = for_numbers if facts.kind in _OF_NUMBERS else ""
     if len(classes) < 2:
         hint = f"give {kind.input.noun}s of at least two classes, or fewer --folds"
-        if facts.kind in _OF_NUMBERS and len(facts.classes) > 2:
-            hint += "; for numbers that are not classes, use --problem-type regression"
+        hint += for_numbers if len(facts.classes) > 2 else ""
         raise UsageError(_too_few_classes(facts, folds, classes, small, kind), hint)
     places = {name: place for place, name in enumerate(classes)}
     used = [row for row in rows if spelled(row.label) in places]
-    notes = [*_note_on(small, folds, kind), *_note_on_lost(len(rows) - len(used), len(rows), facts)]
+    notes, lost = _note_on(small, folds, kind), len(rows) - len(used)
+    if lost > len(rows) / 2:  # the scores are then those of few of the data
+        notes.append(f"{lost:,} of {counted(len(rows), 'row')} left out with these classes{for_numbers}")
     return used, np.array([places[spelled(row.label)] for row in used]), classes, notes
 
 
@@ -225,14 +228,6 @@ def _note_on(small: Sequence[str], folds: int, kind: Kind) -> list[str]:
         f"{counted(len(small), 'class', 'classes')} with fewer than {folds} different {kind.input.noun}s left out: "
         f"{few_of(small)}"
     ]
-
-
-def _note_on_lost(lost: int, total: int, facts: DataFacts) -> list[str]:
-    """Warns if most rows are in classes that are too small: the scores are then those of few of the data."""
-    if lost <= total / 2:
-        return []
-    hint = "; for numbers that are not classes, use --problem-type regression" if facts.kind in _OF_NUMBERS else ""
-    return [f"{lost:,} of {counted(total, 'row')} left out with these classes{hint}"]
 
 
 def _too_few_classes(facts: DataFacts, folds: int, classes: Sequence[str], small: Sequence[str], kind: Kind) -> str:

@@ -20,8 +20,13 @@ def feature_numbers(vectors: Sequence[Vectors], features: Features) -> FeatureNu
     """Computes the numbers of each candidate, of the layers, and of the pass."""
     seen, effects = features.seen, dict(features.seen.effects)
     tokens = seen.tokens
+    found = []
+    for item in vectors:
+        matrix = item.make()
+        effect = _padding_effect(item.parts, effects)
+        found.append(VectorNumbers(item.name, mean_cosine(matrix), dead_dimensions(matrix), effect))
     return FeatureNumbers(
-        vectors=tuple(_numbers_of_vector(item, effects) for item in vectors),
+        vectors=tuple(found),
         layers=seen.layer_numbers,
         precision=seen.precision,
         fewest_tokens=tokens.fewest if tokens else None,
@@ -30,11 +35,6 @@ def feature_numbers(vectors: Sequence[Vectors], features: Features) -> FeatureNu
         truncated=tokens.truncated if tokens else 0,
         reused=features.reused,
     )
-
-
-def _numbers_of_vector(item: Vectors, effects: dict[str, float]) -> VectorNumbers:
-    matrix = item.make()
-    return VectorNumbers(item.name, mean_cosine(matrix), dead_dimensions(matrix), _padding_effect(item.parts, effects))
 
 
 def _padding_effect(parts: Sequence[LayerVector], effects: dict[str, float]) -> float | None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import PreTrainedModel
 
 from headscope.core.facts.heads.tasks import Input
 from headscope.core.facts.stored.location import Location
@@ -82,8 +81,14 @@ def _open_in_half(
     if wide is None:  # float32 doesn't fit the device: there is nothing to compare with
         half.precision = Precision(_dtype_name(dtype), source.stored)
         return half
-    _copy_drawn(half.model, wide.drawn)  # otherwise the comparison would be one of random values
-    change = max(map(_largest_vector_change, wide.vectors, (run_batch(half, [text]).vectors for text in wide.texts)))
+    with torch.no_grad():  # otherwise the comparison would be one of random values
+        for name, value in wide.drawn.items():
+            half.model.get_parameter(name).copy_(value)
+    change = 0.0
+    for vectors, text in zip(wide.vectors, wide.texts, strict=True):
+        narrow = run_batch(half, [text]).vectors
+        for part, exact in vectors.items():
+            change = max(change, largest_change(exact, narrow[part]) if part in narrow else inf)
     found = Precision(
         _dtype_name(dtype), source.stored, change if isfinite(change) else None, HALF_TOLERANCE, len(wide.texts)
     )
@@ -107,15 +112,9 @@ class _Float32Sample:
 def _read_in_float32(source: InputSource, tokenizer: Any, where: torch.device, texts: Texts) -> _Float32Sample:
     reader = _load_reader(source, tokenizer, where, torch.float32)
     sample = _sample_texts(reader, texts)
-    return _Float32Sample(
-        sample, [run_batch(reader, [text]).vectors for text in sample], _drawn_parameters(reader.model, source.new)
-    )
-
-
-def _largest_vector_change(
-    wide: dict[LayerVector | None, torch.Tensor], narrow: dict[LayerVector | None, torch.Tensor]
-) -> float:
-    return max(largest_change(value, narrow[part]) if part in narrow else inf for part, value in wide.items())
+    # Another dtype draws other values for new parameters from the same seed.
+    drawn = {name: value.detach().cpu() for name, value in reader.model.named_parameters() if name in source.new}
+    return _Float32Sample(sample, [run_batch(reader, [text]).vectors for text in sample], drawn)
 
 
 def _load_reader(source: InputSource, tokenizer: Any, where: torch.device, dtype: torch.dtype) -> Reader:
@@ -149,18 +148,6 @@ def _sample_texts(reader: Reader, texts: Texts) -> Sequence[tuple[str, ...]]:
     order = np.argsort(token_lengths(reader, texts), kind="stable")
     places = np.unique(np.linspace(0, len(order) - 1, _SAMPLE).round().astype(int))
     return [texts[order[place]] for place in places]
-
-
-def _drawn_parameters(model: PreTrainedModel, names: tuple[str, ...]) -> dict[str, torch.Tensor]:
-    """Copies the values that were drawn for parameters: another dtype draws other ones from the same seed."""
-    return {name: value.detach().cpu() for name, value in model.named_parameters() if name in names}
-
-
-def _copy_drawn(model: PreTrainedModel, drawn: dict[str, torch.Tensor]) -> None:
-    with torch.no_grad():
-        for name, value in model.named_parameters():
-            if name in drawn:
-                value.copy_(drawn[name])
 
 
 def _dtype_name(dtype: torch.dtype) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from headscope.core.facts import CheckpointKind, CheckpointManifest
@@ -32,19 +32,15 @@ def origin_of_vectors(
         given = [(digest_of_file(Path(path)),) for (path,) in texts] if are_files else texts
     except OSError as err:
         return Origin(unknown=f"the files of the checkpoint or of the data cannot be read: {err.strerror}")
+    digest = hashlib.blake2b(digest_size=20)
+    for text in given:
+        digest.update(repr(text).encode("utf-8", "backslashreplace") + b"\n")
     parts = {
         "checkpoint": f"{checkpoint} {request.location.subfolder or ''} {request.location.variant or ''}",
-        "texts": _digest_of_texts(given),
+        "texts": digest.hexdigest(),
         "versions": hashlib.sha256(repr(versions_key(manifest.config)).encode()).hexdigest()[:40],
     }
     return Origin(parts | options)
-
-
-def _digest_of_texts(texts: Sequence[tuple[str, ...]]) -> str:
-    found = hashlib.blake2b(digest_size=20)
-    for text in texts:
-        found.update(repr(text).encode("utf-8", "backslashreplace") + b"\n")
-    return found.hexdigest()
 
 
 def _digest_of_folder(request: Request, manifest: CheckpointManifest) -> str:
@@ -53,12 +49,7 @@ def _digest_of_folder(request: Request, manifest: CheckpointManifest) -> str:
     folder = Path(place.reference, place.subfolder or "")
     found = hashlib.blake2b(digest_size=20)
     # Sorted, because the order of a folder's entries depends on the file system.
-    for path in sorted({*(folder / file.name for file in manifest.files), *_small_files(folder)}):
+    beside = (path for path in folder.iterdir() if path.is_file() and path.stat().st_size <= _LARGEST_BESIDE)
+    for path in sorted({*(folder / file.name for file in manifest.files), *beside}):
         found.update(f"{path.name} {digest_of_file(path)}\n".encode("utf-8", "backslashreplace"))
     return found.hexdigest()
-
-
-def _small_files(folder: Path) -> Iterator[Path]:
-    for path in folder.iterdir():
-        if path.is_file() and path.stat().st_size <= _LARGEST_BESIDE:
-            yield path

@@ -38,10 +38,11 @@ def pool_tokens(states: Sequence[torch.Tensor], mask: torch.Tensor, ends: torch.
     features].
     """
     whole = {layer: state for layer, state in enumerate(states) if state.shape[:2] == mask.shape}
-    found = PooledTokens({}, gaps={
-        f"layer {layer}": f"its hidden states have {_position_count(state)} positions for {mask.shape[1]} tokens"
-        for layer, state in enumerate(states) if layer not in whole
-    })  # fmt: skip
+    found = PooledTokens({})
+    for layer, state in enumerate(states):
+        if layer not in whole:
+            count = state.shape[1] if state.dim() == _POSITIONS else "no"
+            found.gaps[f"layer {layer}"] = f"its hidden states have {count} positions for {mask.shape[1]} tokens"
     first, last = mask.int().argmax(1), last_of(mask)
     weights = _mean_weights(mask, first)
     for layer, state in whole.items():
@@ -60,10 +61,6 @@ def pool_tokens(states: Sequence[torch.Tensor], mask: torch.Tensor, ends: torch.
         else:
             found.absent["eos_token"] = "the tokenizer puts no end-of-sequence token behind the texts"
     return found
-
-
-def _position_count(state: torch.Tensor) -> str:
-    return str(state.shape[1]) if state.dim() == _POSITIONS else "no"
 
 
 def _mean_weights(mask: torch.Tensor, first: torch.Tensor) -> torch.Tensor:

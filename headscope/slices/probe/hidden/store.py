@@ -133,7 +133,9 @@ class Store:
         for part, stored in self._files.items():
             stored[rows] = values[part].numpy()
             self._written += values[part].nbytes
-        self._note_not_finite(rows, values)
+        for part, value in values.items():
+            if part is not None and not bool(value.isfinite().all()):
+                self._wrong.setdefault(part, set()).update(rows[(~value.isfinite().all(1)).numpy()].tolist())
         for layer, shares in pooled.first_shares.items():
             both = self._of_layers.setdefault(layer, (np.full(self._rows, np.nan), np.full(self._rows, np.nan)))
             both[0][rows], both[1][rows] = shares.float().cpu(), pooled.cosines[layer].float().cpu()
@@ -144,12 +146,6 @@ class Store:
             for part in self._files:
                 self._files[part] = np.lib.format.open_memmap(self._path_of_part(part), "r+")
             self._written = 0
-
-    def _note_not_finite(self, rows: Array, values: Mapping[LayerVector | None, torch.Tensor]) -> None:
-        """Notes the texts whose vectors hold NaN or infinite values."""
-        for part, value in values.items():
-            if part is not None and not bool(value.isfinite().all()):
-                self._wrong.setdefault(part, set()).update(rows[(~value.isfinite().all(1)).numpy()].tolist())
 
     def _make_files(self, values: Mapping[LayerVector | None, torch.Tensor]) -> None:
         """Makes the files. Raises Unsupported if the disk has too little space, or the folder can't be written to."""

@@ -16,7 +16,6 @@ from headscope.slices.probe.facts.result import (
     Baseline,
     BaselineKind,
     Candidate,
-    Metric,
     Opinion,
     OpinionKind,
     Problem,
@@ -31,7 +30,6 @@ from headscope.slices.probe.hidden.candidates import Vectors
 from headscope.slices.probe.hidden.store import Features
 from headscope.slices.probe.scoring.measures import SECOND, Measure, flags, logme, rank_correlation
 from headscope.slices.probe.scoring.resampling import (
-    ScoreInterval,
     between,
     chance_of_best,
     chance_of_best_swapped,
@@ -77,23 +75,17 @@ def rate(predictions: Sequence[Array], trial: Trial) -> tuple[Rated, ...]:
     drawn = resample(given, trial)
     found = []
     for place, values in enumerate(predictions):
-        first = place * len(measures)
-        scores = [
-            _build_score(measure.metric, between(float(value(parts.sum(0))), drawn[:, first + at]))
-            for at, (measure, (parts, value)) in enumerate(
-                zip(measures, given[first : first + len(measures)], strict=True)
-            )
-        ]
+        first, scores = place * len(measures), []
+        for at, measure in enumerate(measures, first):
+            parts, value = given[at]
+            score = between(float(value(parts.sum(0))), drawn[:, at])
+            scores.append(Score(measure.metric, score.mean, score.low, score.high))
         found.append(Rated(values, tuple(scores), drawn[:, first]))
     return tuple(found)
 
 
 def _score_parts(measure: Measure, values: Array, trial: Trial) -> Array:
     return measure.parts(values, trial.labels, trial.classes)
-
-
-def _build_score(metric: Metric, found: ScoreInterval) -> Score:
-    return Score(metric, found.mean, found.low, found.high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +118,16 @@ def score_vectors(
     evidence: list[float] = []
     sizes: list[int] = []
     twins: list[int | None] = []
-    targets = _logme_targets(trial)
+    # LogME takes a column per class, or centered numbers, because its model has no offset.
+    if trial.problem is Problem.REGRESSION:
+        targets: Array = (trial.labels - trial.labels.mean())[:, None] / trial.labels.std()
+    else:
+        targets = flags(trial.labels, trial.classes)
     for place, item in enumerate(vectors):
         tell(f"scoring candidate {place + 1} of {len(vectors)}: {item.name}")
         matrix = item.make()
-        twin = _find_twin(item, matrix, vectors[:place])
+        before = vectors[:place] if item.pooling in _MAY_REPEAT else ()
+        twin = next((at for at, other in enumerate(before) if _is_same(matrix, other)), None)
         twins.append(twin)
         sizes.append(matrix.shape[1])
         found.append(found[twin] if twin is not None else predict_from_vectors(matrix, trial))
@@ -161,21 +158,6 @@ def score_vectors(
     return ScoredCandidate(
         candidates, rated, tuple(item.losses for item in found), np.array([item.inner for item in found])
     )
-
-
-def _logme_targets(trial: Trial) -> Array:
-    """Converts the labels for LogME: a column per class, or centered numbers, because its model has no offset."""
-    if trial.problem is Problem.REGRESSION:
-        around: Array = (trial.labels - trial.labels.mean())[:, None] / trial.labels.std()
-        return around
-    return flags(trial.labels, trial.classes)
-
-
-def _find_twin(item: Vectors, matrix: Array, before: Sequence[Vectors]) -> int | None:
-    """Finds an earlier candidate with the same values, and gives its place."""
-    if item.pooling not in _MAY_REPEAT:
-        return None
-    return next((place for place, other in enumerate(before) if _is_same(matrix, other)), None)
 
 
 def _is_same(matrix: Array, other: Vectors) -> bool:

@@ -186,7 +186,9 @@ def predict_from_vectors(vectors: Array, trial: Trial, *, has_offset: bool = Tru
         small = _in_single_precision(rotated)
         near = _predict_from_neighbors(small, fold, trial)
         if trial.problem is Problem.REGRESSION:
-            return _predict_ridge(rotated, fold, trial, near, has_offset=has_offset)
+            ridge, inner = _choose_ridge(rotated, fold, trial, has_offset=has_offset)
+            found = ridge(rotated.test)[:, 0]
+            return _Part(found, (found - trial.labels[fold.test]) ** 2, inner, near)
         return _predict_logistic(small, fold, trial, STRENGTHS, near, has_offset=has_offset)
 
     return _predict_folds(predict, trial)
@@ -367,12 +369,6 @@ def _row_losses(scores: Array, targets: Array, *, is_softmax: bool) -> Array:
     each = np.maximum(scores, 0) - scores * targets + np.log1p(np.exp(-np.abs(scores)))
     mean: Array = each.mean(1)
     return mean
-
-
-def _predict_ridge(given: Matrices, fold: Fold, trial: Trial, near: Array | None, *, has_offset: bool) -> _Part:
-    predict, inner = _choose_ridge(given, fold, trial, has_offset=has_offset)
-    found = predict(given.test)[:, 0]
-    return _Part(found, (found - trial.labels[fold.test]) ** 2, inner, near)
 
 
 def _choose_ridge(given: Matrices, fold: Fold, trial: Trial, *, has_offset: bool) -> tuple[LinearModel, float]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from headscope.core.facts.counting import counted, few_of
 from headscope.core.facts.stored.checkpoint import told_gaps
 from headscope.core.words.safe import safe
-from headscope.slices.probe.facts.data import Precision, Suspect, VectorNumbers
+from headscope.slices.probe.facts.data import Precision, Suspect
 from headscope.slices.probe.facts.result import (
     Advised,
     HeadLayout,
@@ -73,7 +73,11 @@ def detailed_facts(result: ProbeResult) -> Iterator[FactRow]:
         yield "start", _describe_start(result.start, result.problem)
     if result.probe_first is not None:
         yield "head first", f"{_ADVICE[result.probe_first.advised]}: {safe(result.probe_first.reason)}"
-    yield "method", _describe_method(result)
+    yield (
+        "method",
+        f"{_METHODS[result.problem]} on standardized vectors, {result.folds} folds, strength chosen inside them, seed "
+        f"{result.seed}; intervals are bootstraps over the {kind}s",
+    )
     yield from _number_facts(result)
     yield from _new_weights_facts(result)
     for note in result.notes:
@@ -149,7 +153,11 @@ def _number_facts(result: ProbeResult) -> Iterator[FactRow]:
     numbers = next((item for item in found.vectors if item.name == result.best), None)
     if numbers is not None:
         size, kind = result.candidate(result.best).size, input_words(result).noun
-        yield ("vectors", _describe_numbers(numbers, size, kind))
+        alike = "not determined (a vector is zero)" if numbers.anisotropy is None else f"{numbers.anisotropy:.3f}"
+        dead = f"{numbers.dead:,} of {counted(size, 'dimension')} the same for every {kind}"
+        effect = numbers.padding
+        padding = "" if effect is None else f"; padding changes it by {effect:.1g} of its largest number"
+        yield ("vectors", f"the best: mean cosine between two {kind}s {alike}; {dead}{padding}")
     # As in "attention sink": in some models, the first token takes a large share of all norms.
     sink = max(found.layers, key=lambda item: item.first_share, default=None)
     if sink is not None:
@@ -165,14 +173,6 @@ def _number_facts(result: ProbeResult) -> Iterator[FactRow]:
         yield ("reused", f"the vectors are those of an earlier run with the same checkpoint, {noun}s and options")
     if {found.precision.dtype, found.precision.stored} != {"float32"} or found.precision.tolerance is not None:
         yield ("dtype", _describe_precision(found.precision, input_words(result).noun))
-
-
-def _describe_numbers(numbers: VectorNumbers, size: int, kind: str) -> str:
-    """Describes the numbers of the best vector: how alike its vectors are, dead dimensions, the effect of padding."""
-    alike = "not determined (a vector is zero)" if numbers.anisotropy is None else f"{numbers.anisotropy:.3f}"
-    dead = f"{numbers.dead:,} of {counted(size, 'dimension')} the same for every {kind}"
-    padding = "" if numbers.padding is None else f"; padding changes it by {numbers.padding:.1g} of its largest number"
-    return f"the best: mean cosine between two {kind}s {alike}; {dead}{padding}"
 
 
 def _describe_precision(found: Precision, kind: str) -> str:
@@ -258,11 +258,4 @@ def _describe_start(start: StartingLoss, problem: Problem) -> str:
     return (
         f"loss {start.loss:.3f} with {head}, before any training: {stand} the {start.uninformed:.3f} of an untrained "
         f"head ({guess})"
-    )
-
-
-def _describe_method(result: ProbeResult) -> str:
-    return (
-        f"{_METHODS[result.problem]} on standardized vectors, {result.folds} folds, strength chosen inside them, seed "
-        f"{result.seed}; intervals are bootstraps over the {input_words(result).noun}s"
     )

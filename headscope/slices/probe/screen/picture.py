@@ -166,7 +166,12 @@ def _draw_curves(result: ProbeResult) -> tuple[list[str], float]:
             y = down(item.mean)
             parts.append(element("line", class_="base", x1=_LEFT, x2=_LEFT + wide, y1=y, y2=y))
             ends.append((y, words_of(item, input_words(result)), "soft"))
-    return [*parts, *_place_names(ends, _LEFT + wide + 12)], _TALL + 64
+    at: float = -_GAP
+    for y, words, tint in sorted(ends):
+        at = max(y + 4, at + _GAP)  # names that would touch are moved apart
+        name = escaped(_shorten_text(safe(words), _RIGHT - 12))
+        parts.append(element("text", name, class_=tint, x=_LEFT + wide + 12, y=at))
+    return parts, _TALL + 64
 
 
 def _draw_curve(
@@ -188,26 +193,16 @@ def _draw_curve(
         tip = element(
             "title", escaped(f"{candidate_words(item, input)}: {item.mean:.3f} ({item.low:.3f} to {item.high:.3f})")
         )
-        yield _draw_point(look, x, y, tip)
-
-
-def _draw_point(look: _Curve, x: float, y: float, tip: str) -> str:
-    if look.point == "circle":
-        return element("circle", tip, class_=look.tint, cx=x, cy=y, r=_MARK)
-    turn = {"transform": f"rotate(45 {x:.1f} {y:.1f})"} if look.point == "diamond" else {}
-    return element("rect", tip, class_=look.tint, x=x - _MARK, y=y - _MARK, width=2 * _MARK, height=2 * _MARK, **turn)
+        if look.point == "circle":
+            yield element("circle", tip, class_=look.tint, cx=x, cy=y, r=_MARK)
+            continue
+        turn = {"transform": f"rotate(45 {x:.1f} {y:.1f})"} if look.point == "diamond" else {}
+        size = 2 * _MARK
+        yield element("rect", tip, class_=look.tint, x=x - _MARK, y=y - _MARK, width=size, height=size, **turn)
 
 
 def _path_points(points: Sequence[tuple[float, float]]) -> str:
     return " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-
-
-def _place_names(ends: list[tuple[float, str, str]], x: float) -> Iterator[str]:
-    """Writes the names of the curves beside their ends, moved apart if they would touch."""
-    at: float = -_GAP
-    for y, words, tint in sorted(ends):
-        at = max(y + 4, at + _GAP)
-        yield element("text", escaped(_shorten_text(safe(words), _RIGHT - 12)), class_=tint, x=x, y=at)
 
 
 def _shorten_text(words: str, wide: float) -> str:

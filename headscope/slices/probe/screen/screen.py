@@ -43,15 +43,13 @@ def probe_screen(result: ProbeResult, *, details: bool = False) -> RenderableTyp
     rows = (detailed_facts if details else first_facts)(result)
     facts = [Paragraph(label(body), Text(name, STRONG), 12) for name, body in rows]
     scores = (*probe_table(result, details=details), *(probe_curve(result) if details else ()))
-    return Group(probe_verdict(result), Text(), *scores, Text(), *facts, *(() if details else (_details_hint(result),)))
-
-
-def _details_hint(result: ProbeResult) -> Paragraph:
-    """Says which options show the rest."""
-    suspects, hidden = suspects_of(result), len(rows_of(result)) - len(_first_rows(result))
-    more = [counted(hidden, "more vector")] if hidden else []
-    more += [counted(len(suspects), "suspect row")] if suspects else []
-    return Paragraph(label(f"--details: {', '.join((*more, 'each layer, reasons'))}; --json: all", QUIET))
+    if not details:
+        suspects, hidden = suspects_of(result), len(rows_of(result)) - len(_first_rows(result))
+        more = [counted(hidden, "more vector")] if hidden else []
+        more += [counted(len(suspects), "suspect row")] if suspects else []
+        hint = f"--details: {', '.join((*more, 'each layer, reasons'))}; --json: all"
+        facts.append(Paragraph(label(hint, QUIET)))
+    return Group(probe_verdict(result), Text(), *scores, Text(), *facts)
 
 
 def _first_rows(result: ProbeResult) -> list[Candidate | Baseline]:
