@@ -88,6 +88,8 @@ def figures(package: Path) -> dict[str, int]:
     texts = [(file, file.read_text(encoding="utf-8")) for file in sorted(package.rglob("*.py"))]
     uses = Counter(word for _, text in texts for word in re.findall(r"\b_\w+", text))
     functions = [item for _, nodes in _nodes_of(package) for item in nodes if isinstance(item, ast.FunctionDef)]
+    # A function in a table, or one that is passed on, is no detour on a caller's way.
+    calls = {_called_name(item) for _, nodes in _nodes_of(package) for item in nodes if isinstance(item, ast.Call)}
     private = [item for item in functions if item.name.startswith("_") and not item.name.startswith("__")]
     return {
         "lines": sum(text.count("\n") for _, text in texts),
@@ -95,10 +97,15 @@ def figures(package: Path) -> dict[str, int]:
             bool(_RIDDLE.match(ast.get_docstring(item) or "")) for item in functions
         ),
         f"helpers of up to {_SHORT_BODY} lines with one caller": sum(
-            uses[item.name] == 2 and _lines_of(item) <= _SHORT_BODY for item in private
+            uses[item.name] == 2 and item.name in calls and _lines_of(item) <= _SHORT_BODY for item in private
         ),
         "comments": sum(_comments_in(text) for _, text in texts),
     }
+
+
+def _called_name(call: ast.Call) -> str:
+    """The name of what is called, without what it is of; "" for what has none."""
+    return str(getattr(call.func, "attr", getattr(call.func, "id", "")))
 
 
 def _lines_of(function: ast.FunctionDef) -> int:

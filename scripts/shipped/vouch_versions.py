@@ -75,7 +75,7 @@ def entries() -> dict[tuple[str, str], Any]:
 def _compared(which: tuple[str, str], most: int) -> tuple[str, list[str]]:
     """The digest of what has changed for an entry, "" for nothing, and where a trace differs from it.
 
-    Where some checkpoints were traced although the facts were asked for, which is no difference, the others count.
+    Where some checkpoints were traced although the facts hold, the others count.
     """
     entry = entries()[which]
     changed = changed_functions(entry["code"])
