@@ -88,7 +88,7 @@ def figures(package: Path) -> dict[str, int]:
     texts = [(file, file.read_text(encoding="utf-8")) for file in sorted(package.rglob("*.py"))]
     uses = Counter(word for _, text in texts for word in re.findall(r"\b_\w+", text))
     functions = [item for _, nodes in _nodes_of(package) for item in nodes if isinstance(item, ast.FunctionDef)]
-    # A function in a table, or one that is passed on, is no detour on a caller's way.
+    # A function in a table, or one that is passed on, isn't on the way of a caller.
     calls = {_called_name(item) for _, nodes in _nodes_of(package) for item in nodes if isinstance(item, ast.Call)}
     private = [item for item in functions if item.name.startswith("_") and not item.name.startswith("__")]
     return {
