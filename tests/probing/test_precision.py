@@ -24,10 +24,10 @@ def source(folder: Path, stored: str = "bfloat16", **changes: Any) -> InputSourc
     return InputSource(choice, Location(str(folder)), stored, "classifier", **changes)
 
 
-def in_half(given: InputSource, *, may_refuse: bool) -> Reader:
+def in_half(given: InputSource, *, may_refuse: bool, dtype: torch.dtype = torch.bfloat16) -> Reader:
     """As `auto` does on a GPU: PyTorch's CPU computes in bfloat16 too."""
     tokenizer = opening.open_tokenizer(given.place)
-    return opening._open_in_half(given, tokenizer, torch.device("cpu"), torch.bfloat16, TEXTS, may_refuse=may_refuse)
+    return opening._open_in_half(given, tokenizer, torch.device("cpu"), dtype, TEXTS, may_refuse=may_refuse)
 
 
 @pytest.fixture
@@ -83,6 +83,18 @@ def test_auto_gives_half_precision_up_where_vectors_change(folder: Path) -> None
     asked = in_half(given, may_refuse=False)
     assert (asked.model.dtype, asked.precision.dtype) == (torch.bfloat16, "bfloat16")
     assert asked.precision.change == refused.precision.change
+
+
+@pytest.mark.parametrize("may_refuse", [True, False])
+def test_an_overflow_in_half_precision_is_told_and_gives_it_up(folder: Path, may_refuse: bool) -> None:
+    model = BertForSequenceClassification.from_pretrained(folder)
+    with torch.no_grad():
+        model.classifier.bias += 1e5  # float16 ends at 65,504
+    model.save_pretrained(folder)
+    reader = in_half(source(folder), may_refuse=may_refuse, dtype=torch.float16)
+    assert reader.model.dtype is (torch.float32 if may_refuse else torch.float16)
+    assert reader.precision.change is None
+    assert bool(run_batch(reader, [TEXTS[0]]).vectors[None].isfinite().all()) is may_refuse
 
 
 def test_weights_that_were_drawn_are_the_same_in_both(folder: Path) -> None:

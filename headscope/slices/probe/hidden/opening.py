@@ -88,11 +88,16 @@ def _open_in_half(
     for vectors, text in zip(wide.vectors, wide.texts, strict=True):
         narrow = run_batch(half, [text]).vectors
         for part, exact in vectors.items():
-            change = max(change, largest_change(exact, narrow[part]) if part in narrow else inf)
+            half_vector = narrow.get(part)
+            # What is finite in float32 alone has overflowed.
+            if half_vector is None or not torch.equal(exact.isfinite(), half_vector.isfinite()):
+                change = inf
+            else:
+                change = max(change, largest_change(exact, half_vector))
     found = Precision(
         _dtype_name(dtype), source.stored, change if isfinite(change) else None, HALF_TOLERANCE, len(wide.texts)
     )
-    if may_refuse and not change <= HALF_TOLERANCE:  # NaN too
+    if may_refuse and change > HALF_TOLERANCE:
         del half  # the device may have no memory for both models
         half = _load_reader(source, tokenizer, where, torch.float32)
         found = replace(found, dtype="float32")
