@@ -1,5 +1,7 @@
 """Half precision: used where sample texts have the vectors of float32, said and given up where they don't."""
 
+from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from headscope.core.facts.stored.location import Location
 from headscope.core.model.classes.model_request import Choice
 from headscope.facts import Task
 from headscope.slices.probe.hidden import opening
-from headscope.slices.probe.hidden.features import Reader, run_batch
+from headscope.slices.probe.hidden.features import Reader, extract_features, padding_of_vectors, run_batch
 from headscope.slices.probe.hidden.opening import HALF_TOLERANCE, InputSource, open_reader
 
 TEXTS = tiny.texts(23)
@@ -95,6 +97,26 @@ def test_an_overflow_in_half_precision_is_told_and_gives_it_up(folder: Path, may
     assert reader.model.dtype is (torch.float32 if may_refuse else torch.float16)
     assert reader.precision.change is None
     assert bool(run_batch(reader, [TEXTS[0]]).vectors[None].isfinite().all()) is may_refuse
+
+
+def test_padding_that_breaks_vectors_has_no_size(folder: Path, tmp_path: Path) -> None:
+    reader = open_reader(source(folder), "cpu", "auto", TEXTS)
+    extract = partial(extract_features, reader, TEXTS, batch_size=4, tell=lambda sentence: None)
+    (tmp_path / "before").mkdir()
+    before = extract(tmp_path / "before").seen
+    pad = reader.tokenizer.pad_token_id
+
+    def break_padded(module: Any, given: Any, named: Any, made: torch.Tensor) -> torch.Tensor:
+        return made * torch.nan if bool((named["input_ids"] == pad).any()) else made
+
+    hook = reader.model.bert.embeddings.register_forward_hook(break_padded, with_kwargs=True)
+    lengths = np.array([len(reader.tokenizer(text)["input_ids"]) for (text,) in TEXTS])
+    effects = padding_of_vectors(reader, TEXTS, lengths)
+    (tmp_path / "after").mkdir()
+    after = extract(tmp_path / "after").seen
+    hook.remove()
+    assert before.effects and after.effects == ()
+    assert {(effect.change, effect.holds) for effect in effects.values()} == {(inf, False)}
 
 
 def test_weights_that_were_drawn_are_the_same_in_both(folder: Path) -> None:

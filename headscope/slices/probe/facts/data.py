@@ -44,7 +44,7 @@ class VectorNumbers:
     """How many dimensions have the same value for every text."""
     padding: float | None = None
     """The largest change of the vectors of the shortest and the longest text by padding, relative to their largest
-    number; null where it was not measured."""
+    number; null where it was not measured, and where numbers of only one of them are finite."""
 
 
 @dataclass(frozen=True, slots=True)

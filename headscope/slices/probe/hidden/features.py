@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from inspect import signature
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,11 @@ def extract_features(
     return store.finished(
         padded=padded,
         several=lengths > 1,
-        effects={part: effect.change for part, effect in (effects or {}).items() if part is not None},
+        effects={
+            part: effect.change
+            for part, effect in (effects or {}).items()
+            if part is not None and isfinite(effect.change)
+        },
         tokens=TextLengths(int(uncut.min()), int(uncut.max()), reader.limit, cut),
         precision=reader.precision,
     )
@@ -214,9 +219,11 @@ def padding_of_vectors(reader: Reader, texts: Texts, lengths: Array) -> dict[Lay
 def largest_change(one: torch.Tensor, other: torch.Tensor) -> float:
     """Computes the largest difference at one place, relative to the largest number of `one`.
 
-    Both have one shape, whichever it is.
+    Both have one shape, whichever it is. It is infinite where only one of them is finite.
     """
-    both = one.isfinite() & other.isfinite()
+    both = one.isfinite()
+    if not torch.equal(both, other.isfinite()):
+        return inf
     if not bool(both.any()):
         return 0.0
     scale = float(one[both].abs().max())

@@ -88,12 +88,7 @@ def _open_in_half(
     for vectors, text in zip(wide.vectors, wide.texts, strict=True):
         narrow = run_batch(half, [text]).vectors
         for part, exact in vectors.items():
-            half_vector = narrow.get(part)
-            # What is finite in float32 alone has overflowed.
-            if half_vector is None or not torch.equal(exact.isfinite(), half_vector.isfinite()):
-                change = inf
-            else:
-                change = max(change, largest_change(exact, half_vector))
+            change = max(change, largest_change(exact, narrow[part]) if part in narrow else inf)
     found = Precision(
         _dtype_name(dtype), source.stored, change if isfinite(change) else None, HALF_TOLERANCE, len(wide.texts)
     )
