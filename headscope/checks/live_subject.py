@@ -111,8 +111,8 @@ def _training_facts(live_model: LiveModel, optimizer: Any) -> LiveFacts:
     trained = {name for name in live if name in held and held[name].requires_grad}
     # A weight of a layer that an adapter trains (`out_proj.base_layer.weight`) is frozen on purpose.
     layers = {name: f"{name.rpartition('.base_layer.')[0]}." for name in live if ".base_layer." in name}
-    adapted = {name for name, layer in layers.items() if any(other.startswith(layer) for other in trained)}
-    frozen = tuple(name for name in live if name in held and name not in trained | adapted)
+    moving = trained | {name for name, layer in layers.items() if any(other.startswith(layer) for other in trained)}
+    frozen = tuple(name for name in live if name in held and name not in moving)
     to_save = _modules_to_save(live_model, frozen) if live_model.held_parameters.of_adapter else ()
     if optimizer is None:
         return LiveFacts(frozen, modules_to_save=to_save)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Unpack, overload
 
 from headscope.checks.checked import Checked
 from headscope.checks.evidence.gathering import gather
-from headscope.checks.evidence.predictions import predict_sample
 from headscope.checks.evidence.run import with_run
 from headscope.checks.facts import CheckResult, Subject
 from headscope.checks.findings import likely_profile
@@ -28,11 +27,12 @@ from headscope.checks.rules import judge
 from headscope.checks.rules.selection import Selection
 from headscope.checks.rules.trial import looks_at_run
 from headscope.checks.trial_process import TrialProcess
-from headscope.core.facts import Profile
-from headscope.core.source.checkpoint import examine
+from headscope.core.facts import Gap, Profile
+from headscope.core.source.checkpoint import Checkpoint, examine
 from headscope.core.source.memory.memory import Memory
 from headscope.core.source.request import ModuleRequest, Progress, Request, is_in_memory
 from headscope.errors import UsageError
+from headscope.shared.labeled.facts import Predictions
 from headscope.shared.report.examination import shown
 from headscope.shared.trial.deciding import is_run_likely
 from headscope.shell.options.calls import use_case
@@ -191,8 +191,14 @@ def check_one(
 
         subject = replace(subject, engine=engines_for(checkpoint, request.engine).engines[0])
     return _judge_subject(
-        with_data(subject, labeled, lambda data: predict_sample(checkpoint, data, progress)), selection
+        with_data(subject, labeled, lambda data: _predict_labeled(checkpoint, data, progress)), selection
     )
+
+
+def _predict_labeled(checkpoint: Checkpoint, labeled: Labeled, progress: Progress | None) -> Predictions | Gap:
+    from headscope.checks.evidence.predictions import predict_sample
+
+    return predict_sample(checkpoint, labeled, progress)
 
 
 def _judge_subject(subject: Subject, selection: Selection) -> Checked:

@@ -4,7 +4,7 @@
 row of the matrix. Where functions that were run for some facts are others there, checkpoints of drawn sizes are
 examined by a trace, COUNTS (4) numbers of classes of each structure. If every field is that of the facts, the digest of
 what has changed, all together, is kept for this version. One difference, or one trace that can't be made, keeps it out.
-With `--all`, which takes an hour, the other facts are compared too; exits with 1 where a trace gives something else.
+With `--all` the other facts are compared too; exits with 1 where a trace gives something else.
 """
 
 import json
@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
         parts = {name: json.loads(whole.read(name)) for name in whole.namelist()}
     if version == parts[SOURCES]["transformers"]:
         sys.exit("the facts are of this version: run it with the interpreter of another one")
-    os.environ["OMP_NUM_THREADS"] = "1"  # each worker is a core's: more threads take ten times as long
+    os.environ["OMP_NUM_THREADS"] = "1"  # each worker is a core's: more threads hold each other up
     known, wrong = {"structures": 0, "classes": 0}, 0
     kept, refused = set[str](), set[str]()
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:

@@ -135,13 +135,13 @@ def choose_class(request: Request, manifest: CheckpointManifest) -> Choice:
 @contextmanager
 def _with_inventory_in_errors(manifest: CheckpointManifest) -> Iterator[None]:
     """Adds what the weight files hold to the error of a class that cannot be built."""
-    from headscope.core.checkpoints.foreign.timm import is_timm_wrapper
-
     try:
         yield
     except HeadscopeError as err:
         if manifest.kind is CheckpointKind.CLASS and not isinstance(err, UsageError):
             raise _explain_unbuildable(manifest.reference, err) from err
+        from headscope.core.checkpoints.foreign.timm import is_timm_wrapper
+
         lacks_timm = is_timm_wrapper(manifest.config) and find_spec("timm") is None
         if lacks_timm and not isinstance(err, UsageError):
             raise _error_without_timm(manifest) from err

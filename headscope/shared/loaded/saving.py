@@ -56,12 +56,7 @@ def compare_with_save(
     stored = SavedTensors(module, saved, memory, adapter)
     head = tuple(_check_tensor(unchecked(name, tensor), tensor, stored) for name, tensor in stored.wanted())
     nothing = () if head else (Gap("the head", "headscope found no tensor of it to compare"),)
-    rest = list(_adapter_checks(head, stored)) if saved.is_adapter else []
-    for name, tensor in stored.rest() if not saved.is_adapter else ():
-        known = stored.find(name, tensor) if head_only else None
-        # With `head_only`, those that the save lacks or holds in another shape.
-        if known is None or known[1].shape != _whole_shape(tensor):
-            rest.append(_check_tensor(unchecked(name, tensor, is_head=False), tensor, stored))
+    rest = _adapter_checks(head, stored) if saved.is_adapter else _rest_checks(stored, head_only=head_only)
     checks = (*head, *rest)
     lost = [item.name for item in head if item.status in (TensorStatus.RANDOM, TensorStatus.RENAMED)]
     config = getattr(memory.unwrapped.origin, "config", None)
@@ -92,6 +87,14 @@ def _scope_of_checks(checks: Sequence[TensorCheck], stored: SavedTensors, *, hea
         return Scope(len(checks), compared, adapter_only=True)
     every = len(stored.memory.names) + len(stored.memory.rest)
     return Scope(every, compared, head_only=head_only and bool(stored.memory.rest))
+
+
+def _rest_checks(stored: SavedTensors, *, head_only: bool) -> Iterator[TensorCheck]:
+    """Checks the tensors outside the head; with `head_only`, those that the save lacks or holds in another shape."""
+    for name, tensor in stored.rest():
+        found = stored.find(name, tensor) if head_only else None
+        if found is None or found[1].shape != _whole_shape(tensor):
+            yield _check_tensor(unchecked(name, tensor, is_head=False), tensor, stored)
 
 
 def _adapter_checks(head: Sequence[TensorCheck], stored: SavedTensors) -> Iterator[TensorCheck]:

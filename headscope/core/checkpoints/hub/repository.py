@@ -150,9 +150,10 @@ class Repository:
         if _ASKED_FOR[name]:
             is_there = self._request_text(name).result() is not None
         else:
+            is_there = False
             with suppress(NotFound):
                 self._opened[name] = self.open(name)
-            is_there = name in self._opened
+                is_there = True
         if not is_there:
             self._absent.add(name)
         return is_there

@@ -91,15 +91,20 @@ def find_training_file(place: StatePlace) -> Found | None:
                 files[name] = file
     options: _Options = {name: file.options() for name, file in files.items()}
     options |= _under_other_names(place, [name for name in names if name not in files])
-    named = []
-    for name, several in options.items():
-        is_one, is_alone = len(several) == 1, len(options) == 1
-        for inside, found in several:
-            # By its file if it is the only model there, by its place in the file if no other file has a model.
-            take = inside if is_alone and not is_one else f"{name}:{inside}"
-            named.append((name if not inside or (is_one and not is_alone) else take, found))
+    named = [
+        (_name_of(name, inside, is_one=len(several) == 1, is_alone=len(options) == 1), found)
+        for name, several in options.items()
+        for inside, found in several
+    ]
     best = _best_of(files) if len(named) == len(files) else ""
     return found_between(named, SEVERAL_SETS, best)
+
+
+def _name_of(file: str, inside: str, *, is_one: bool, is_alone: bool) -> str:
+    """Names a model: by its file if it `is_one` there, by its place in it if no other file has a model."""
+    if not inside or (is_one and not is_alone):
+        return file
+    return inside if is_alone and not is_one else f"{file}:{inside}"
 
 
 def _best_of(files: Mapping[str, TrainingFile]) -> str:

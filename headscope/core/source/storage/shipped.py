@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,7 @@ def shipped_entries() -> int:
         return 0
 
 
-def are_same_sources(code: Iterable[Any]) -> bool:
+def are_same_sources(code: Sequence[Any]) -> bool:
     """True if the functions that were run for some facts are the same in the installed Transformers.
 
     `code` names a file, the functions in it, and their digest. Where Transformers is not installed, the facts are those
@@ -72,12 +72,12 @@ def are_same_sources(code: Iterable[Any]) -> bool:
         return True
     if here.partition(".")[0] != made.partition(".")[0]:  # what every model uses may be another
         return False
-    changed = changed_functions(code := list(code))
+    changed = changed_functions(code)
     # Of this version alone: what a changed function calls instead has no digest here.
     return not changed or changes_digest(code, changed) in (shipped(VOUCHED) or {}).get(here, ())
 
 
-def changed_functions(code: Iterable[Any]) -> dict[str, str]:
+def changed_functions(code: Sequence[Any]) -> dict[str, str]:
     """Gives the digests of those functions that are others in the installed Transformers; "" where one is missing.
 
     The keys are file and shipped digest.
@@ -90,12 +90,12 @@ def changed_functions(code: Iterable[Any]) -> dict[str, str]:
     }
 
 
-def changes_digest(code: Iterable[Any], changed: dict[str, str]) -> str:
+def changes_digest(code: Sequence[Any], changed: dict[str, str]) -> str:
     """Computes the digest of the functions of some facts and of all that has changed in them.
 
     It holds for these facts alone: nobody has traced a part of the changes, or other facts with them.
     """
-    return hashlib.sha256(json.dumps([list(code), sorted(changed.items())]).encode()).hexdigest()[:12]
+    return hashlib.sha256(json.dumps([code, sorted(changed.items())]).encode()).hexdigest()[:12]
 
 
 def is_same_file(path: str) -> bool:

@@ -32,11 +32,13 @@ def doubts(execution: Execution, head: HeadSlice) -> tuple[str, ...]:
         found.append(f"{place_of(drawn)} draws random numbers, so {_AT_EACH_CALL}")
     if execution.draws_from:
         found.append(f"the forward draws random numbers from {execution.draws_from}, so {_AT_EACH_CALL}")
-    for item in list(exits_from(execution, head.base))[:1]:
-        unseen = f"takes values out of PyTorch ({item.name}), and headscope can't see whether they reach the scores"
-        branch = f"the forward branches on a floating-point value at {place_of(item)}"
-        is_branch = item.name in BRANCHES
-        found.append(f"{branch}, so other values may take another path" if is_branch else f"{place_of(item)} {unseen}")
+    left = next(exits_from(execution, head.base), None)
+    if left is not None and left.name in BRANCHES:
+        branch = f"the forward branches on a floating-point value at {place_of(left)}"
+        found.append(f"{branch}, so other values may take another path")
+    elif left is not None:
+        unseen = f"takes values out of PyTorch ({left.name}), and headscope can't see whether they reach the scores"
+        found.append(f"{place_of(left)} {unseen}")
     if head.base is not None and declared_base(execution.model) is None:
         found += [*_other_encoders(execution, head, head.base), *_base_after_another(execution, head, head.base)]
     return tuple(found)
