@@ -89,7 +89,7 @@ docs-check: $(VENV)/.dev
 ## engines: runs each engine on every class of Transformers, in a separate environment; takes hours
 engines: $(VENV)/.dev
 	$(BIN)/python -m scripts.engines.run_engines
-	$(BIN)/python -m scripts.engines.write_engines
+	$(BIN)/python -m scripts.generate engines
 
 ## docs: the site, without network; a broken link is an error
 docs: $(VENV)/.dev
@@ -110,11 +110,14 @@ ci: export PIP_DISABLE_PIP_VERSION_CHECK = 1
 ci: export HF_HUB_DISABLE_TELEMETRY = 1
 # Of the thousands of modules of PyTorch and Transformers, few are imported, and those compile once.
 ci: export PIP_NO_COMPILE = 1
+ci: SHELL := bash
 ci: setup lint floors demo
 	HEADSCOPE_LOOK_SAMPLE=1 $(MAKE) docs # the page that looks a checkpoint up has the structures that its tests read
 # mypy takes minutes of one core, and so does the environment with other libraries: both run beside the tests, which
-# wait for servers and clocks. A failure of one doesn't end the others.
-	$(MAKE) -k -j2 WORKERS=3 types test-all libraries; failed=$$?; $(MAKE) WORKERS=3 test-libraries && exit $$failed
+# wait for servers and clocks. A failure of one doesn't end the others, and is said again at the end.
+	@mkdir -p .cache; set -o pipefail; \
+	{ $(MAKE) -k -j2 WORKERS=3 types test-all libraries; failed=$$?; $(MAKE) WORKERS=3 test-libraries && exit $$failed; } \
+	2>&1 | tee .cache/ci.log || { grep -aE '^(FAILED|ERROR) |: error: |\*\*\*' .cache/ci.log; exit 1; }
 
 ## matrix: the contract and truth tests on other Pythons and on other versions of PyTorch, Transformers, PEFT and the Hub's client
 matrix: $(VENV)/.dev

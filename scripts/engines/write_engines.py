@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
@@ -261,7 +260,3 @@ def _differences(facts: list[EngineFacts]) -> Iterator[str]:
                 names = ", ".join(f"`{name}`" for name in row["architectures"])
                 where = f"`{row['file']}`, line {row['line']}"
                 yield f"| {item.title} | {names} | `{row['formula']}` | {_cell(row['reason'])} | {where} |"
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

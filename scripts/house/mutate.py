@@ -1,15 +1,21 @@
-"""How many small faults the tests notice: mutants of a file, each run against the tests that cover it.
+"""How many small faults the tests notice: mutants of a file, each run against the tests that execute its line.
 
-`python -m scripts.house.mutate [FILE ...] [--count N] [--seed S]` samples N mutants of each file, in an order
-that the seed decides, and prints how many were killed, with every survivor and its line. It exits with 1 where a file
-that has a floor kills less. Each mutant runs in a fork of one warm process, so nothing heavy is imported twice; the
-working tree is never written. A mutant that uses up its CPU time counts as killed: a test would have hung.
+`python -m scripts.house.mutate FILE ... [--count N] [--seed S]` samples N mutants of each file, in an order that the
+seed decides, and prints how many were killed, with every survivor and its line. It exits with 1 where a file kills less
+than the floor. Which tests execute a line is in a map that `--map` makes: one run of what `make test` runs, under
+coverage.py, in three times its time. Each mutant runs in a fork of one warm process, so nothing heavy is imported
+twice; the working tree is never written. A mutant that uses up its CPU time counts as killed: a test would have hung.
+
+What it doesn't look at: tests that `make test` leaves out, unless `--tests` names them; tests that see the line only in
+another process, since a fork has the mutant and its children don't; and tests beyond `--seconds`. A share is therefore
+the least that the suite kills.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import difflib
 import importlib
 import importlib.abc
@@ -19,110 +25,25 @@ import os
 import random
 import resource
 import signal
+import subprocess
 import sys
-import time
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import IO, Any
 
 ROOT = Path(__file__).resolve().parents[2]
 FLOOR = 85
-"""Percent of the sampled mutants that the tests must kill in `checks/`, `trial/` and the files of `_FLOORED`."""
-_TRACE = (
-    "tests/trace/replay/test_indexing.py", "tests/trace/slice/test_head_slice.py", "tests/trace/slice/test_axes.py",
-    "tests/trace/replay/test_replay.py", "tests/trace/replay/test_running_again.py",
-    "tests/trace/proof/test_verify.py", "tests/trace/proof/test_verify_step_by_step.py",
-    "tests/trace/formula/test_formula.py", "tests/trace/pooling/test_pooling.py",
-    "tests/trace/pooling/test_pooling_operations.py", "tests/trace/proof/test_agreement.py",
-    "tests/trace/pooling/test_chosen_positions.py", "tests/trace/formula/test_computed_weights.py",
-    "tests/trace/proof/test_parts_proven.py", "tests/trace/proof/test_branches.py", "tests/trace/proof/test_cuts.py",
-    "tests/trace/replay/test_changed_inputs.py", "tests/trace/pooling/test_taken_back.py",
-    "tests/trace/pooling/test_windows.py", "tests/trace/proof/test_branching_heads.py",
-    "tests/trace/proof/test_other_inputs.py", "tests/trace/record/test_random_choices.py",
-    "tests/trace/record/test_values_that_leave_torch.py",
-)  # fmt: skip
-_CHECKS = (
-    "tests/checks/rules/test_rules_of_weights.py", "tests/checks/rules/test_rules_of_configuration.py",
-    "tests/checks/rules/test_rules_of_numbers.py", "tests/checks/rules/test_rules_of_runs.py",
-    "tests/checks/rules/test_judgment.py",
-    "tests/checks/rules/test_rule_texts.py",
-)  # fmt: skip
-_MODEL = (
-    "tests/model/test_model_request.py", "tests/model/test_tokenizers.py", "tests/model/test_remote_code.py",
-    "tests/model/loading/test_loading_against_transformers.py",
-    "tests/model/loading/test_adapter_shapes_against_peft.py", "tests/model/loading/test_adapters_against_peft.py",
-    "tests/model/loading/test_quantized.py", "tests/model/test_across_families.py", "tests/checks/test_rules.py",
-)  # fmt: skip
-_OF_TOKENIZERS = ("tests/checks/tokens/test_tokenizer_facts.py", "tests/checks/tokens/test_tokenizer_vocabularies.py")
-_OF_HEADS = ("tests/checks/numbers/test_head_trials.py",)
-_OF_HEALTH = (
-    "tests/model/tensors/test_head_health.py", "tests/model/tensors/test_head_statistics.py",
-    "tests/model/tensors/test_head_judgment.py", "tests/checks/rules/test_rules_of_numbers.py",
-)  # fmt: skip
-_OF_TENSORS = (
-    "tests/verification/test_single_tensors.py::test_one_tensor_against_the_one_that_is_stored",
-    "tests/verification/test_single_tensors.py::test_one_tensor_that_cannot_be_compared",
-    "tests/verification/test_single_tensors.py::test_one_packed_tensor_is_compared_where_the_model_holds_it_packed",
-    "tests/verification/test_single_tensors.py::test_one_tensor_whose_file_is_gone_or_beside_a_pickle_is_unknown",
-    "tests/verification/test_single_tensors.py::test_one_tensor_that_the_loader_makes_of_several",
-    "tests/verification/test_single_tensors.py::test_one_tensor_that_follows_from_an_adapter",
-    "tests/verification/test_single_tensors.py::test_one_weight_against_what_peft_merges",
-    "tests/verification/test_single_tensors.py::test_one_merge_that_is_not_finite_is_none",
-    "tests/verification/test_single_tensors.py::test_one_buffer_against_the_one_that_the_class_computes",
-    "tests/verification/test_single_tensors.py::test_one_buffer_of_whole_numbers_against_the_one_that_the_class_computes",
-)  # fmt: skip
-_OF_BASES = (
-    "tests/checks/numbers/test_base_numbers.py",
-    "tests/verification/test_single_tensors.py::test_numbers_of_a_base_model_in_memory",
-)  # fmt: skip
-_OF_UNUSED = (
-    "tests/model/test_unexpected_keys.py",
-    "tests/verification/test_single_tensors.py::test_unused_keys_are_those_of_the_classes_that_have_them",
-    "tests/verification/test_single_tensors.py::test_dropped_keys_are_those_of_other_layers_and_of_a_switch",
-)  # fmt: skip
-_STATES = (
-    "tests/states/test_wrapped_keys.py", "tests/states/test_states_of_files.py", "tests/states/test_half_downloads.py",
-    "tests/states/test_peft_keys.py", "tests/states/test_no_config.py",
-)  # fmt: skip
-_CHECKPOINTS = (
-    "tests/checkpoints/formats/test_safetensors_header.py", "tests/checkpoints/formats/test_torch_file.py",
-    "tests/checkpoints/test_local.py", "tests/checkpoints/test_snapshot.py", "tests/checkpoints/formats/test_gguf.py",
-    "tests/checkpoints/formats/test_gguf_head.py", "tests/checkpoints/test_sentence.py",
-    "tests/checkpoints/hub/test_hub.py", "tests/checkpoints/test_foreign.py", "tests/checkpoints/hub/test_ranges.py",
-)  # fmt: skip
-_FLOORED = (
-    "pooling", "collapse", "picks", "head_slice", "indexing", "replay", "gradients", "changed_inputs", "counterpart",
-    "other_inputs", "size_branches", "tokenizer_file", "live_trial", "trial_process",
-)  # fmt: skip
-_ROOMS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (  # folder, files (all where none is named), tests
-    ("headscope/core/trace", ("replay",), (*_OF_HEADS, *_TRACE)),
-    (
-        "headscope/core/trace",
-        (*_FLOORED, "agreement", "formula", "side_values", "simplification", "evaluate", "axes"),
-        _TRACE,
-    ),
-    ("headscope/checks/rules", ("trial",), ("tests/checks/test_observing.py", *_CHECKS)),
-    ("headscope/checks", (), _CHECKS),
-    ("headscope/core/source/health", (), _CHECKS),
-    ("headscope/core/source", ("tokenizer",), _OF_TOKENIZERS),
-    ("headscope/shared/trial", ("head_trial",), _OF_HEADS),
-    ("headscope/shared/trial", ("observing", "encoded"), ("tests/checks/test_observing.py",)),
-    ("headscope/shared/trial", ("inputs",), ("tests/checks/test_inputs_of_runs.py",)),
-    ("headscope/shared/trial", ("opening", "deciding"), ("tests/checks/test_opening.py",)),
-    ("headscope/shared/trial", ("live_trial",), ("tests/checks/test_runs_in_memory.py",)),
-    ("headscope/shared/loaded", ("scores",), ("tests/checks/test_runs_in_memory.py",)),
-    ("headscope/checks", ("trial_process",), ("tests/checks/test_runs_in_memory.py",)),
-    ("headscope/shared/loaded", ("tensor_checks",), _OF_TENSORS),
-    ("headscope/checks/evidence", ("base_numbers",), _OF_BASES),
-    ("headscope/core/model", ("unexpected_keys",), _OF_UNUSED),
-    ("headscope/core/model", ("head_statistics",), _OF_HEALTH),
-    ("headscope/core/model", (), _MODEL),
-    ("headscope/core/checkpoints", ("tokenizer_file",), (*_OF_TOKENIZERS, "tests/model/test_tokenizers.py")),
-    ("headscope/core/checkpoints/states", (), _STATES),
-    ("headscope/core/checkpoints", (), _CHECKPOINTS),
-)
+"""Percent of the sampled mutants that the tests of each file must kill."""
+_USAGE_ERROR = 4
+LEAST = 0.15
+"""Seconds that a test counts at least: its share of the imports and of what its file sets up, which no list has."""
+MOST_CASES = 30
+"""How many cases of one test a mutant is run against."""
 
 _COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
@@ -137,20 +58,23 @@ _TWINS = {"any": "all", "all": "any", "min": "max", "max": "min"}
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One change of one file: the whole new source, and the line where it differs."""
+    """One change of one file: the whole new source, and the lines of what differs."""
 
     file: str
     line: int
+    last_line: int
     source: str
     diff: str
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What the tests made of a mutant: `killed`, `survived` or `timed out`."""
+    """What the tests made of a mutant: `killed`, `survived`, `timed out`, or `not executed` where no test runs it."""
 
     mutant: Mutant
     end: str
+    tests: int
+    """How many tests it was run against."""
 
 
 def mutants_of(file: str) -> list[Mutant]:
@@ -165,7 +89,7 @@ def mutants_of(file: str) -> list[Mutant]:
             continue
         if not same:
             place: Any = node
-            found.setdefault(changed, Mutant(file, place.lineno, changed, _diff(source, changed)))
+            found.setdefault(changed, Mutant(file, place.lineno, place.end_lineno, changed, _diff(source, changed)))
     return list(found.values())
 
 
@@ -272,148 +196,193 @@ class _Mutated(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(compile(self.mutant.source, str(ROOT / self.mutant.file), "exec"), module.__dict__)
 
 
-def _start(mutant: Mutant | None, tests: Sequence[str], seconds: float, report: int | None = None) -> int:
-    """The process id of a fork that runs the tests and ends with the exit code of pytest."""
-    child = os.fork()
-    if child:
-        return child
+class TestsOfLines:
+    """Which tests execute a line, by the map that `--map` made: those in folders and files of its name first."""
+
+    def __init__(self, seconds: float) -> None:
+        from coverage import CoverageData  # only this script needs it
+
+        from tests.selection import read_times
+
+        self._data = CoverageData()
+        self._data.read()
+        self._made = Path(self._data.data_filename()).stat().st_mtime if self._data.measured_files() else 0
+        self._times = read_times()
+        self._now = _collect_tests()
+        self._seconds = seconds
+
+    def of(self, mutant: Mutant) -> list[str]:
+        """The tests that execute a mutant's lines; those that execute any of its file, where an import runs them."""
+        contexts = self._contexts(mutant.file)
+        own = [contexts[line] for line in range(mutant.line, mutant.last_line + 1) if contexts.get(line)]
+        found = _tests_in(own)
+        if not found and own:  # the import of the module executes the line: a constant
+            found = _tests_in(contexts.values())
+        # `make test` leaves out some cases of a test, which may execute the line too.
+        tests = {test for test in self._now if test.partition("[")[0] in found}
+        return self._chosen(tests, set(Path(mutant.file).with_suffix("").parts[1:]))
+
+    @cache  # noqa: B019 - there is one of these
+    def _contexts(self, file: str) -> dict[int, list[str]]:
+        name = next((name for name in self._data.measured_files() if name.endswith(file)), None)
+        if name is None or (ROOT / file).stat().st_mtime > self._made:
+            raise SystemExit(f"the map has no {file}, or an older one: python -m scripts.house.mutate --map")
+        by_line: dict[int, list[str]] = self._data.contexts_by_lineno(name)
+        return by_line
+
+    def _chosen(self, tests: set[str], names: set[str]) -> list[str]:
+        """As many as fit into the seconds, at least one: a first case of each test, then a second one."""
+        cases, ranked = Counter[str](), []
+        for test in sorted(tests, key=lambda item: (self._cost(item), item)):
+            name = test.partition("[")[0]
+            others = len(names - set(test.partition("::")[0].replace("test_", "").removesuffix(".py").split("/")))
+            ranked.append((others, cases[name], self._cost(test), test))
+            cases[name] += 1
+        chosen, left = list[str](), self._seconds
+        for _, case, cost, test in sorted(ranked):
+            if case < MOST_CASES and (not chosen or cost <= left):
+                chosen.append(test)
+                left -= cost
+        return chosen
+
+    def _cost(self, test: str) -> float:
+        cost = self._times.get(test.partition("[")[0])
+        return max(LEAST, cost.seconds / max(1, cost.cases) if cost else 0)
+
+
+def _tests_in(contexts: Iterable[Sequence[str]]) -> set[str]:
+    """The tests, without cases, that contexts name: `file::test[case]|when`; other processes have no `|`."""
+    found = {name.rpartition("|")[0] for names in contexts for name in names if "|" in name and "::" in name}
+    return {name.partition("[")[0] for name in found}
+
+
+def _collect_tests() -> set[str]:
+    """The tests that there are now: the map may name others, at which pytest would stop."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "tests"]
+    shown = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    return {line for line in shown.splitlines() if "::" in line}
+
+
+class _FirstFailure:
+    """Writes the name of the first test that fails."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file = file
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """Of the first one: pytest stops there."""
+        if report.failed:
+            os.write(self.file.fileno(), report.nodeid.encode())
+
+
+def _run_tests(mutant: Mutant | None, tests: Sequence[str], seconds: float) -> tuple[str, str]:
+    """How a fork that runs the tests ends, and the first test that failed."""
+    with tempfile.TemporaryFile() as report:
+        child = os.fork()
+        if not child:
+            _run_and_exit(mutant, tests, seconds, report)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        with contextlib.suppress(ProcessLookupError):  # what the tests have started and left
+            os.killpg(child, signal.SIGKILL)
+        report.seek(0)
+        failed = report.read().decode()
+    if code in (-signal.SIGXCPU, -signal.SIGKILL, -signal.SIGALRM):
+        return "timed out", failed
+    if code == _USAGE_ERROR:
+        raise SystemExit(f"pytest does not take {' '.join(tests)}")
+    return ("survived" if code == 0 else "killed"), failed
+
+
+def _run_and_exit(mutant: Mutant | None, tests: Sequence[str], seconds: float, report: IO[bytes]) -> None:
+    """Never returns."""
     code = 99
     try:
         os.setsid()
         nothing = os.open(os.devnull, os.O_RDWR)
-        for stream in (0, 1, 2) if report is None else (0,):
+        for stream in (0, 1, 2):
             os.dup2(nothing, stream)
-        if seconds:
-            resource.setrlimit(resource.RLIMIT_CPU, (int(seconds) + 1, int(seconds) + 2))
+        resource.setrlimit(resource.RLIMIT_CPU, (int(seconds) + 1, int(seconds) + 2))
+        signal.alarm(int(20 * seconds))  # asleep, not at work
         if mutant is not None:
             sys.meta_path.insert(0, _Mutated(mutant))
         import pytest
 
         options = ["-x", "-q", "-p", "no:cacheprovider", "--no-header"]
-        code = int(pytest.main([*options, *tests]))
-        if report is not None:
-            os.write(report, "\n".join(sys.modules).encode())
+        code = int(pytest.main([*options, *tests], plugins=[_FirstFailure(report)]))
     finally:
         os._exit(code)
 
 
-def _warm(tests: Sequence[str]) -> float:
-    """Imports what the tests import, headscope aside, and gives the CPU seconds that they take without a fault."""
-    reading, writing = os.pipe()
-    child = _start(None, tests, 0, writing)
-    os.close(writing)
-    with os.fdopen(reading) as pipe:
-        names = pipe.read().split("\n")
-    _, status, _ = os.wait4(child, 0)
-    if os.waitstatus_to_exitcode(status):
-        raise SystemExit("the tests fail without a mutant")
-    own = ("headscope", "tests", "families", "conftest", "hub", "reports", "saving", "_pytest", "pytest", "test_")
-    for name in names:
-        if name not in sys.modules and not name.startswith(own):
-            try:
-                importlib.import_module(name)
-            except BaseException:  # a module that was made at run time
-                continue
-    child = _start(None, tests, 0)
-    _, _, usage = os.wait4(child, 0)
-    return usage.ru_utime + usage.ru_stime
+def run_mutant(mutant: Mutant, tests: list[str], seconds: float) -> Result:
+    """The end of a mutant; a test that fails without it too says nothing, and is left out."""
+    while tests:
+        end, failed = _run_tests(mutant, tests, 2 * seconds + 30)
+        if end != "killed" or not failed or _passes(failed):
+            return Result(mutant, end, len(tests))
+        if failed not in tests:  # of a file that was named as a whole
+            raise SystemExit(f"it fails without a mutant: {failed}")
+        tests = [test for test in tests if test != failed]
+    return Result(mutant, "not executed", 0)
 
 
-def run_mutants(mutants: Sequence[Mutant], tests: Sequence[str], jobs: int) -> list[Result]:
-    """The end of each mutant, `jobs` at a time."""
-    usual = _warm(tests)
-    limit = 2 * usual + 10
-    print(f"  {len(tests)} test files, {usual:.1f} s of CPU each time", file=sys.stderr)
-    broken = Mutant(mutants[0].file, 1, "raise ImportError", "")
-    if _end(os.waitstatus_to_exitcode(os.waitpid(_start(broken, tests, limit), 0)[1])) != "killed":
-        raise SystemExit(f"the tests do not import {mutants[0].file}")
-    waiting, running, results = list(mutants), dict[int, tuple[Mutant, float]](), list[Result]()
-    while waiting or running:
-        while waiting and len(running) < jobs:
-            mutant = waiting.pop(0)
-            running[_start(mutant, tests, limit)] = (mutant, time.monotonic())
-        child, status = os.waitpid(-1, os.WNOHANG)
-        if child in running:
-            mutant, _ = running.pop(child)
-            results.append(Result(mutant, _end(os.waitstatus_to_exitcode(status))))
-            print(
-                "." if results[-1].end == "killed" else results[-1].end[0].upper(), end="", file=sys.stderr, flush=True
-            )
-            continue
-        for process, (_, since) in running.items():
-            if time.monotonic() - since > 20 * limit:  # asleep, not at work
-                os.killpg(process, signal.SIGXCPU)
-        time.sleep(0.05)
-    print(file=sys.stderr)
-    if os.waitstatus_to_exitcode(os.waitpid(_start(None, tests, limit), 0)[1]):
-        raise SystemExit("the tests fail without a mutant: the working tree was changed during the run")
-    return sorted(results, key=lambda item: (item.mutant.line, item.mutant.diff))
+@cache
+def _passes(test: str) -> bool:
+    return _run_tests(None, [test], 600)[0] == "survived"
 
 
-def _end(code: int) -> str:
-    if code in (-signal.SIGXCPU, -signal.SIGKILL):
-        return "timed out"
-    return "survived" if code == 0 else "killed"
-
-
-def chosen_files(names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """The files to mutate, each with its tests; all of them where none is named."""
-    found: dict[str, tuple[str, ...]] = {}
-    for folder, only, tests in _ROOMS:
-        files = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / folder).rglob("*.py"))
-        for file in files:
-            if (not only or Path(file).stem in only) and Path(file).name != "__init__.py":
-                found.setdefault(file, tests)
-    gone = [test for _, _, tests in _ROOMS for test in tests if not (ROOT / test.partition("::")[0]).is_file()]
-    gone += [name for name in _FLOORED if not any(Path(file).stem == name for file in found)]
-    if gone:
-        raise SystemExit(f"not there any more: {', '.join(gone)}")
-    unknown = set(names) - set(found)
-    if unknown:
-        raise SystemExit(f"no tests are named for {', '.join(sorted(unknown))}")
-    return {file: found[file] for file in found if not names or file in names}
+def _make_map() -> int:
+    """Runs what `make test` runs under coverage.py, with each test as a context."""
+    if importlib.util.find_spec("pytest_cov") is None:
+        raise SystemExit("the map is made by pytest-cov: pip install pytest-cov")
+    suite = [sys.executable, "-m", "pytest", "-q", "-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder"]
+    options = ["--ignore=tests/project", "-m", "not slow", "--cov", "--cov-context=test", "--cov-report="]
+    return subprocess.run([*suite, *options], cwd=ROOT, check=False).returncode
 
 
 def main() -> int:
-    """Prints the table and the survivors; 1 where a floor is missed."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("files", nargs="*")
-    parser.add_argument("--count", type=int, default=30)
+    """Prints the table and the survivors; 1 where the floor is missed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", help="files of headscope/, from the project's root")
+    parser.add_argument("--map", action="store_true", help="make the map of which tests execute a line")
+    parser.add_argument("--count", type=int, default=30, help="mutants of each file")
     parser.add_argument("--seed", type=int, default=10)
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--tests", nargs="*", help="other tests than the usual ones")
+    parser.add_argument("--tests", nargs="*", default=[], help="more tests, such as new ones, which the map lacks")
+    parser.add_argument("--seconds", type=float, default=20, help="of tests that a mutant is run against")
     options = parser.parse_args()
+    if options.map:
+        return _make_map()
+    if not options.files:
+        parser.error("name the files to mutate, or --map")
     os.chdir(ROOT)
     os.environ |= {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # else pytest imports headscope, a plugin, past the mutants
     sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
-    by_tests: dict[tuple[str, ...], list[Mutant]] = {}
-    for file, tests in chosen_files(options.files).items():
+    import peft  # noqa: F401  # and Transformers and PyTorch with it: forks don't import them again
+
+    lines = TestsOfLines(options.seconds)
+    results = []
+    for file in options.files:
         found = mutants_of(file)
-        sample = random.Random(f"{options.seed}:{file}").sample(found, min(options.count, len(found)))
-        by_tests.setdefault(tuple(options.tests or tests), []).extend(sample)
-    results = [item for tests, sample in by_tests.items() for item in run_mutants(sample, tests, options.jobs)]
-    return _print(results)
+        for mutant in random.Random(f"{options.seed}:{file}").sample(found, min(options.count, len(found))):
+            results.append(run_mutant(mutant, [*options.tests, *lines.of(mutant)], options.seconds))
+            print(results[-1].end[0], end="", file=sys.stderr, flush=True)
+    return _print_results(sorted(results, key=lambda item: (item.mutant.file, item.mutant.line)))
 
 
-def _print(results: Sequence[Result]) -> int:
+def _print_results(results: Sequence[Result]) -> int:
     missed = False
-    print(f"{'file':44} {'mutants':>7} {'killed':>7} {'survived':>8} {'timed out':>9} {'share':>6}")
+    print(f"\n{'file':50} mutants  killed survived timed out not executed  share")
     for file in sorted({item.mutant.file for item in results}):
-        ends = [item.end for item in results if item.mutant.file == file]
-        share = 100 * (len(ends) - ends.count("survived")) / len(ends)
-        has_floor = _has_floor(file)
-        missed |= has_floor and share < FLOOR
-        row = f"{len(ends):7} {ends.count('killed'):7} {ends.count('survived'):8} {ends.count('timed out'):9}"
-        print(f"{file:44} {row} {share:5.0f}%{' (below the floor)' if has_floor and share < FLOOR else ''}")
+        ends = Counter(item.end for item in results if item.mutant.file == file)
+        share = 100 * (ends["killed"] + ends["timed out"]) / ends.total()
+        missed |= share < FLOOR
+        counts = f"{ends.total():7} {ends['killed']:7} {ends['survived']:8} {ends['timed out']:9}"
+        row = f"{file:50} {counts} {ends['not executed']:12} {share:5.0f}%"
+        print(row + (" (below the floor)" if share < FLOOR else ""))
     for item in results:
-        if item.end == "survived":
-            print(f"\n{item.mutant.file}:{item.mutant.line}\n{item.mutant.diff}")
+        if item.end in ("survived", "not executed"):
+            print(f"\n{item.mutant.file}:{item.mutant.line} {item.end}, {item.tests} tests\n{item.mutant.diff}")
     return int(missed)
-
-
-def _has_floor(file: str) -> bool:
-    return not {"checks", "trial"}.isdisjoint(Path(file).parts) or Path(file).stem in _FLOORED
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 """Draws the floors of the code, from the contract that is linted, and the way of a report; or `--check`s both."""
 
 import ast
-import sys
 import textwrap
 import tomllib
 from collections.abc import Iterator
 from html import escape
 from pathlib import Path
+
+from scripts.generated import write_or_compare
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGES = ROOT / "docs" / "images"
@@ -34,16 +35,8 @@ _STYLE = """
 
 def main(arguments: list[str]) -> int:
     """Writes the pictures, or says whether they are as they would be drawn."""
-    status = 0
-    for name, fresh in (("architecture.svg", floors()), ("flow.svg", flow()), ("flow.mmd", flowchart())):
-        if arguments != ["--check"]:
-            (IMAGES / name).write_text(fresh, encoding="utf-8")
-        elif not (IMAGES / name).exists() or (IMAGES / name).read_text(encoding="utf-8") != fresh:
-            sys.stderr.write(
-                f"docs/images/{name} is not what would be drawn; run `python -m scripts.generate architecture`\n"
-            )
-            status = 1
-    return status
+    drawn = {"architecture.svg": floors(), "flow.svg": flow(), "flow.mmd": flowchart()}
+    return max(write_or_compare(IMAGES / name, fresh, arguments) for name, fresh in drawn.items())
 
 
 _NODES = {
@@ -161,7 +154,3 @@ def _said(name: str) -> str:
     place = ROOT / "headscope" / name.replace(".", "/")
     file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
     return (ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "").partition("\n")[0].replace("`", "")
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

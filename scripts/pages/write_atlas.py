@@ -1,4 +1,4 @@
-"""Writes docs/atlas.json and docs/atlas.md from the installed Transformers: `write_atlas.py`, or `--check` to compare.
+"""Writes docs/atlas.json and docs/atlas.md from the installed Transformers; with `--check`, compares.
 
 The data holds every entry of `headscope heads --json`, with the effect of padding measured on a small random model of
 each class. The page follows from the data, and so do the pages of the classes in the site: see `site_atlas.py`.
@@ -6,7 +6,6 @@ each class. The page follows from the data, and so do the pages of the classes i
 
 import json
 import multiprocessing
-import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from headscope.core.facts.heads.atlas import HeadEntry
 from headscope.core.facts.heads.tasks import TEXT_TASKS
-from headscope.core.facts.plain import from_dict, to_dict
+from headscope.core.facts.plain import restore, to_dict
 from headscope.facts import PaddingEffect, Task
 from scripts.generated import write_or_compare
 from scripts.pages.atlas_page import atlas_page
@@ -43,7 +42,7 @@ def main(arguments: list[str]) -> int:
 def read_atlas(docs: Path = DOCS) -> Atlas:
     """The atlas that `docs` keeps."""
     kept = json.loads((docs / DATA.name).read_text(encoding="utf-8"))
-    entries = tuple(from_dict(HeadEntry, entry) for entry in kept["heads"])
+    entries = tuple(restore(HeadEntry, entry) for entry in kept["heads"])
     return Atlas(kept["transformers"], kept["padding_sides"], entries)
 
 
@@ -108,7 +107,3 @@ def _effects(entry: HeadEntry) -> tuple[PaddingEffect, ...]:
 def _rounded(difference: float | None) -> float | None:
     """Two digits: the others depend on the processor."""
     return None if difference is None else round(difference, 2)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,33 +1,21 @@
 """Writes the tables of docs/benchmarks.md from the record that `python -m benchmarks --record` keeps, or `--check`s."""
 
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from scripts.generated import with_part, write_or_compare
+
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
 PAGE = ROOT / "docs" / "benchmarks.md"
 README = ROOT / "benchmarks" / "README.md"
-_BEGIN, _END = "<!-- below: scripts/pages/write_benchmarks.py -->", "<!-- above: scripts/pages/write_benchmarks.py -->"
-"""What is before and after them in the page is written by hand."""
 _ROW = re.compile(r"^\| *(?:`(?P<name>\w+)`)? *\| (?P<what>.+) \| (?P<goal>.+) \|$", re.MULTILINE)
 
 
 def main(arguments: list[str]) -> int:
     """Writes the page, or says whether it is as it would be written."""
-    text = PAGE.read_text(encoding="utf-8")
-    before, after = text.partition(_BEGIN)[0], text.partition(_END)[2]
-    fresh = f"{before}{_BEGIN}\n\n{measured_page()}\n{_END}{after}"
-    if arguments != ["--check"]:
-        PAGE.write_text(fresh, encoding="utf-8")
-    elif text != fresh:
-        sys.stderr.write(
-            "docs/benchmarks.md is not what the record says; run `python -m scripts.generate benchmarks`\n"
-        )
-        return 1
-    return 0
+    return write_or_compare(PAGE, with_part(PAGE, "pages/write_benchmarks.py", measured_page()), arguments)
 
 
 def measured_page() -> str:
@@ -52,12 +40,8 @@ def _rows(name: str, goals: list[dict[str, Any]]) -> Iterator[str]:
 
     for number, plain in enumerate(goals):
         goal = Goal(**(plain | {"ratio": Ratio(*plain["ratio"]) if plain["ratio"] else None}))
-        cells = (f"`{name}`" if number == 0 else "", goal.what, _bound(goal), _ratio(goal.ratio), _verdict(goal))
+        cells = (f"`{name}`" if number == 0 else "", goal.what, goal.bound, _ratio(goal.ratio), _verdict(goal))
         yield f"| {' | '.join(cells)} |"
-
-
-def _bound(goal: Any) -> str:
-    return "none" if goal.limit is None else f"at {'least' if goal.at_least else 'most'} {goal.limit:g}x"
 
 
 def _ratio(ratio: Any) -> str:
@@ -93,7 +77,3 @@ def _surroundings(record: dict[str, Any]) -> str:
     )
     rounds = f"{record['rounds']} rounds" if record["rounds"] > 1 else "1 round"
     return f"{rounds} at commit `{record['commit']}`: {record['cores']} cores, Python {record['python']}, {versions}."
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

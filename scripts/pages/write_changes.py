@@ -5,7 +5,6 @@ It reads what `scripts/releases/matrix.py --heads` kept of each version in docs/
 
 import json
 import re
-import sys
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -163,7 +162,3 @@ def _plain(text: str) -> str:
 def _cell(text: str) -> str:
     """Text that ends no cell of a table."""
     return text.replace("|", "\\|")
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

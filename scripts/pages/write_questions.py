@@ -1,14 +1,14 @@
-"""Writes the output of every `$ headscope` line in the docs again: `write_questions.py`, or `--check` to compare."""
+"""Writes the output of every `$ headscope` line in the docs again; with `--check`, compares."""
 
-import difflib
 import io
 import os
 import re
 import shlex
-import sys
 import tempfile
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+
+from scripts.generated import write_or_compare
 
 ROOT = Path(__file__).resolve().parents[2]
 SKILL = ROOT / "packaging" / "skills" / "headscope" / "SKILL.md"
@@ -42,23 +42,8 @@ def _settle_surroundings(empty: str) -> None:
     """The documented width, no color, no network, and an empty cache: the bundled snapshots answer."""
     for name in _COLORS:
         os.environ.pop(name, None)
-    os.environ |= {
-        "COLUMNS": str(WIDTH),
-        "NO_COLOR": "1",
-        "TERM": "dumb",
-        "HEADSCOPE_NO_PROGRESS": "1",
-        "HF_HUB_OFFLINE": "1",
-    }
-    os.environ |= {"HF_HOME": empty, "HF_HUB_CACHE": empty}
-
-
-def _is_up_to_date(page: Path, fresh: str) -> bool:
-    """Whether a page is as it would be written; prints the difference where it is not."""
-    text = page.read_text(encoding="utf-8").splitlines()
-    lines = list(difflib.unified_diff(text, fresh.splitlines(), page.name, "now", lineterm=""))
-    if lines:
-        print("\n".join(lines))
-    return not lines
+    os.environ |= {"COLUMNS": str(WIDTH), "NO_COLOR": "1", "TERM": "dumb", "HEADSCOPE_NO_PROGRESS": "1"}
+    os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HOME": empty, "HF_HUB_CACHE": empty}
 
 
 def main(arguments: list[str]) -> int:
@@ -66,13 +51,4 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory() as empty:
         _settle_surroundings(empty)
         fresh = {page: fresh_page(page.read_text(encoding="utf-8")) for page in PAGES}
-    if "--check" in arguments:
-        stale = [page for page, text in fresh.items() if not _is_up_to_date(page, text)]
-        return int(bool(stale))
-    for page, text in fresh.items():
-        page.write_text(text, encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    return max(write_or_compare(page, text, arguments) for page, text in fresh.items())

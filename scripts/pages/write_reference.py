@@ -1,6 +1,5 @@
 """Writes the tables of docs/cli.md, docs/json.md, docs/api.md and of the skill for agents from the code."""
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from headscope.commands import COMMANDS, EXPERIMENTAL
 from headscope.shell.app import build_application
+from scripts.generated import write_or_compare
 from scripts.pages.api_page import api_reference
 from scripts.pages.write_schema import build_schema
 
@@ -27,21 +27,10 @@ def main(arguments: list[str]) -> int:
     status = 0
     for name, made in (("cli.md", cli_reference()), ("json.md", json_reference()), ("api.md", api_reference())):
         above = (DOCS / name).read_text(encoding="utf-8").partition(_BELOW)[0]
-        status |= _write_page(DOCS / name, f"{above}{_BELOW}\n\n{made}", arguments)
+        status |= write_or_compare(DOCS / name, f"{above}{_BELOW}\n\n{made}", arguments)
     above, _, rest = SKILL.read_text(encoding="utf-8").partition(_COMMANDS)
     fresh = f"{above}{_COMMANDS}\n\n{skill_commands()}\n\n{_END}{rest.partition(_END)[2]}"
-    return status | _write_page(SKILL, fresh, arguments)
-
-
-def _write_page(page: Path, fresh: str, arguments: list[str]) -> int:
-    """Writes a page, or returns 1 if it differs with `--check`."""
-    if arguments != ["--check"]:
-        page.write_text(fresh, encoding="utf-8")
-    elif page.read_text(encoding="utf-8") != fresh:
-        place = page.relative_to(ROOT)
-        sys.stderr.write(f"{place} is not what the code says; run `python -m scripts.generate reference`\n")
-        return 1
-    return 0
+    return status | write_or_compare(SKILL, fresh, arguments)
 
 
 def skill_commands() -> str:
@@ -205,7 +194,3 @@ _TYPES: dict[str, Callable[[Any], str]] = {
     "enum": lambda values: ", ".join(f"`{value}`" for value in values),
     "anyOf": lambda options: " or ".join(map(_type, options)),
 }
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

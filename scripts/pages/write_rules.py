@@ -1,7 +1,6 @@
-"""Writes docs/rules.md from the topics that `headscope explain` shows: `write_rules.py`, or `--check` to compare."""
+"""Writes docs/rules.md from the topics that `headscope explain` shows; with `--check`, compares."""
 
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -45,7 +44,3 @@ def _severity_table(rules: Sequence[Topic]) -> Iterator[str]:
     yield ""
     yield "How grave a finding is depends on the profile: `check --for training` or `check --for inference`."
     yield "The rules of `verify` and of saves (HS70x, HS71x) have no profile."
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -29,14 +29,13 @@ from headscope.core.facts.stored.disk_usage import DiskUsage
 from headscope.core.facts.verdict import Verdict
 from headscope.facts import SCHEMA_VERSION, CheckpointState, Gap, ParameterOrigin, Report, Stage
 from headscope.shared.loaded.facts import VerifyResult
-from headscope.shared.report.documents import Summary
+from headscope.shared.report.documents import OF_THE_DIFF, Summary
 from headscope.shared.serving.card.facts import CARD_FORMAT, CARD_VERSION, Card
 from headscope.shared.serving.engine_facts import EnginesReport
 from headscope.shared.serving.served_facts import ServedReport
 from headscope.slices.compare.facts import Comparison
 from headscope.slices.fleet.facts import SCAN_SCHEMA, Cause, ScanRow, ScanSummary
 from headscope.slices.forward.facts import ForwardReport
-from headscope.slices.inspect.diff_screen import OF_THE_DIFF
 from headscope.slices.probe.facts.result import ProbeResult
 from headscope.slices.repair.facts import RepairReport
 from scripts.generated import write_or_compare
@@ -79,12 +78,12 @@ def build_schema() -> Schema:
         "forward": _forward(definitions),
         "heads": _heads(definitions),
         "probe": _for_command(_object_of(ProbeResult, definitions), "probe"),
-        "scan": _scan(definitions),
+        "scan": _opened_fact("scan", ScanSummary, definitions),
         "explain": _explain(),
         "explain-list": _explain_list(),
         "snapshot": _snapshot(definitions),
-        "env": _environment(definitions),
-        "cache": _cache(definitions),
+        "env": _opened_fact("env", Surroundings, definitions),
+        "cache": _opened_fact("cache", DiskUsage, definitions),
         "error": _error(definitions),
     }
     every = {**documents, **dict(sorted(definitions.items()))}
@@ -299,9 +298,9 @@ def _check_result(definitions: dict[str, Schema]) -> Schema:
     return _for_command(_object(facts | result["properties"], result["description"], optional), "check")
 
 
-def _scan(definitions: dict[str, Schema]) -> Schema:
-    parts = _object_of(ScanSummary, definitions)
-    return _opened("scan", parts["properties"], parts["description"])
+def _opened_fact(command: str, fact: type, definitions: dict[str, Schema]) -> Schema:
+    parts = _object_of(fact, definitions)
+    return _opened(command, parts["properties"], parts["description"])
 
 
 def _heads(definitions: dict[str, Schema]) -> Schema:
@@ -333,16 +332,6 @@ def _explain_list() -> Schema:
     return _opened("explain", {"topics": topics}, "The list of topics, or several of them.")
 
 
-def _environment(definitions: dict[str, Schema]) -> Schema:
-    parts = _object_of(Surroundings, definitions)
-    return _opened("env", parts["properties"], parts["description"])
-
-
-def _cache(definitions: dict[str, Schema]) -> Schema:
-    parts = _object_of(DiskUsage, definitions)
-    return _opened("cache", parts["properties"], parts["description"])
-
-
 def _error(definitions: dict[str, Schema]) -> Schema:
     texts = {
         "code": _text(
@@ -366,7 +355,3 @@ def _error(definitions: dict[str, Schema]) -> Schema:
         "checkpoint is the cause.",
         frozenset({"contents", "state"}),
     )
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,26 +1,22 @@
 """Writes the table of docs/states.md from the record of real saves, or `--check`s it."""
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from scripts.generated import write_or_compare
+from scripts.generated import with_part, write_or_compare
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "states.md"
 RECORD = ROOT / "tests" / "states" / "table" / "record.json"
-_BEGIN, _END = "<!-- below: scripts/pages/write_states.py -->", "<!-- above: scripts/pages/write_states.py -->"
 
 
 def main(arguments: list[str]) -> int:
     """Writes the page, or says whether it is as it would be written."""
-    text = PAGE.read_text(encoding="utf-8")
-    before, after = text.partition(_BEGIN)[0], text.partition(_END)[2]
     record = json.loads(RECORD.read_text(encoding="utf-8"))
-    table = "\n".join(_table(record))
-    return write_or_compare(PAGE, f"{before}{_BEGIN}\n\n{table}\n\n{_END}{after}", arguments)
+    table = "\n".join((*_table(record), ""))
+    return write_or_compare(PAGE, with_part(PAGE, "pages/write_states.py", table), arguments)
 
 
 def _table(record: dict[str, dict[str, Any]]) -> Iterator[str]:
@@ -39,7 +35,3 @@ def _after(row: dict[str, Any]) -> str:
     if row["not_run"]:
         return f"not run: {row['not_run']}"
     return f"`check` passes, {row['after']}" if row["after"] else "nothing to repair"
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

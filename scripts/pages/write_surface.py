@@ -5,13 +5,12 @@ package, with its arguments; defaults aren't listed. `experimental` begins the l
 """
 
 import inspect
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import headscope
-from headscope.checks.rules import RULES
+from headscope.checks.rules import every_rule
 from headscope.commands import COMMANDS
 from headscope.errors import ExitCode
 from headscope.shell.app import build_application
@@ -50,7 +49,7 @@ def _exit_codes() -> Iterator[str]:
 
 
 def _rules() -> Iterator[str]:
-    yield from (f"rule {rule.id} {rule.name} ({rule.command})" for rule in RULES.values())
+    yield from (f"rule {rule.id} {rule.name} ({rule.command})" for rule in every_rule().values())
 
 
 def _fields() -> Iterator[str]:
@@ -79,7 +78,3 @@ def _python() -> Iterator[str]:
 def main(arguments: list[str]) -> int:
     """Writes the page, or compares it."""
     return write_or_compare(_PAGE, surface(), arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -6,7 +6,7 @@ environment that runs this script; with another Python or PyTorch it is whole, a
 With sentence-transformers it runs those of the files that this library writes and of the objects that it makes. A name
 is that of a row, such as `5.0.0` or `python3.13`: with names, the other rows of the table stay as they are, with the
 day of their run. With `--heads` it keeps what `headscope heads --json` says there in `docs/versions/`, instead of
-the tests; `scripts/pages/write_changes.py` makes `docs/changes.md` of it.
+the tests; `python -m scripts.generate changes` makes `docs/changes.md` of it.
 """
 
 from __future__ import annotations
@@ -130,7 +130,8 @@ def main() -> int:
                 _keep_heads(python, item.transformers)
                 print(f"{item.name}: kept", flush=True)
             continue
-        row = rows[item.name] = _tested(python, item.tests()) if python is not None else _without_python(item)
+        absent = f"Python {item.python} was not installed"
+        row = rows[item.name] = _tested(python, item.tests()) if python is not None else _not_run(item, absent)
         print(f"{item.name}: {row.said}", *row.failed, sep="\n  ", flush=True)
         _write_table(rows)
     return int(not all(row.passed for row in rows.values()))
@@ -179,10 +180,7 @@ def _fill(python: Path, item: Combination) -> None:
 
 
 def _fill_beside(python: Path, item: Combination) -> None:
-    own = subprocess.run(
-        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
-        capture_output=True, text=True, check=True,
-    ).stdout.strip()  # fmt: skip
+    own = _output_of(python, "import sysconfig; print(sysconfig.get_path('purelib'))")
     # Behind its own packages, those of this environment: PyTorch is large, and the same everywhere.
     Path(own, "zz_shared.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
     wanted, *others = item.pins()
@@ -197,8 +195,7 @@ def _fill_beside(python: Path, item: Combination) -> None:
 
 def _requirements(python: Path) -> list[str]:
     code = "import json; from importlib import metadata; print(json.dumps(metadata.requires('transformers')))"
-    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
-    return [item for item in json.loads(done.stdout) if "extra ==" not in item]
+    return [item for item in json.loads(_output_of(python, code)) if "extra ==" not in item]
 
 
 def _tested(python: Path, tests: Sequence[str]) -> Row:
@@ -210,28 +207,25 @@ def _tested(python: Path, tests: Sequence[str]) -> Row:
     said = ", ".join(_COUNTS.findall(lines[-1])) or lines[-1]
     summary = done.stdout.partition("short test summary info")[2].splitlines()
     failed = tuple(line.partition(" - ")[0] for line in summary if line.startswith(("FAILED ", "ERROR ")))
-    code = "import platform; print(platform.python_version())"
-    own = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
-    versions = {name: _version(python, name) for name in _COLUMNS} | {"python": own}
+    own = {"python": _output_of(python, "import platform; print(platform.python_version())")}
+    versions = {name: _output_of(python, _VERSION.format(name)) for name in _COLUMNS} | own
     return Row(versions, said, done.returncode == 0, failed)
 
 
-def _without_python(item: Combination) -> Row:
-    """A row whose interpreter is not installed; it fails a run that has to have all."""
-    return _not_run(item, f"Python {item.python} was not installed", passed=not os.environ.get("CI"))
-
-
-def _not_run(item: Combination, reason: str, *, passed: bool = True) -> Row:
+def _not_run(item: Combination, reason: str) -> Row:
+    """A row whose interpreter is not installed, or that was not requested; it fails a run that has to have all."""
     versions = {name: getattr(item, name) for name in (*_COLUMNS, "python")}
-    return Row(versions, f"not run: {reason}", passed, was_run=False)
+    return Row(versions, f"not run: {reason}", passed=not os.environ.get("CI"), was_run=False)
 
 
 def _settings() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "CI"} | {"PYTHONPATH": str(ROOT)}
 
 
-def _version(python: Path, package: str) -> str:
-    code = f"from importlib import metadata; print(metadata.version({package!r}))"
+_VERSION = "from importlib import metadata; print(metadata.version('{}'))"
+
+
+def _output_of(python: Path, code: str) -> str:
     return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 

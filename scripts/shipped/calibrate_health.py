@@ -1,7 +1,8 @@
 """Fits the models of `inspect --health` to benchmarks/health_heads.csv and measures them on heads that were held out.
 
-Without arguments it prints the constants of headscope/core/source/health/judging.py and writes the numbers and the
-picture of docs/health.md; `--check` compares instead. `python -m benchmarks.health_heads` makes the table.
+`python -m scripts.generate health` prints the constants of headscope/core/source/health/judging.py and writes the
+numbers and the picture of docs/health.md; `--check` compares instead. `python -m benchmarks.health_heads` makes the
+table.
 """
 
 from __future__ import annotations
@@ -37,15 +38,12 @@ from headscope.core.source.health.judging import (
     signs_of,
     verdict_of,
 )
+from scripts.generated import with_part, write_or_compare
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = ROOT / "benchmarks" / "health_heads.csv"
 PAGE = ROOT / "docs" / "health.md"
 PICTURE = ROOT / "docs" / "images" / "health-roc.svg"
-_BEGIN, _END = (
-    "<!-- below: scripts/shipped/calibrate_health.py -->",
-    "<!-- above: scripts/shipped/calibrate_health.py -->",
-)
 _RIDGE = 0.1
 _EQUAL = 1e-3
 _SMALL = 1e-9
@@ -414,29 +412,11 @@ def _curve(judged: Sequence[Judged]) -> list[tuple[float, float]]:
 
 def main(arguments: list[str]) -> int:
     """Prints the constants, and writes or compares the page and the picture."""
-    if arguments not in ([], ["--check"]):
-        sys.stderr.write("usage: calibrate_health.py [--check]\n")
-        return 2
     samples = read_samples()
-    text = PAGE.read_text(encoding="utf-8")
-    before, after = text.partition(_BEGIN)[0], text.partition(_END)[2]
     judged = held_out(samples)
-    fresh = f"{before}{_BEGIN}\n\n{report(samples, judged)}\n{_END}{after}"
-    drawn = picture(judged)
     sys.stdout.write("\n".join((*constants(samples), f"DECISIVE = {decisive(judged)}")) + "\n")
     if (fit_changed(samples), fit_far(samples), decisive(judged)) != (CHANGED, FAR, DECISIVE):
         sys.stderr.write("headscope/core/source/health/judging.py has other constants\n")
         return 1
-    if arguments == ["--check"]:
-        is_same = text == fresh and PICTURE.read_text(encoding="utf-8") == drawn
-        sys.stderr.write(
-            "" if is_same else "docs/health.md is not what the table says; run `python -m scripts.generate health`\n"
-        )
-        return int(not is_same)
-    PAGE.write_text(fresh, encoding="utf-8")
-    PICTURE.write_text(drawn, encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    page = with_part(PAGE, "shipped/calibrate_health.py", report(samples, judged))
+    return write_or_compare(PAGE, page, arguments) | write_or_compare(PICTURE, picture(judged), arguments)

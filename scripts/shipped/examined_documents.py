@@ -7,8 +7,8 @@ from typing import Any
 from headscope.core.checkpoints.contents.tokenizer_file import FirstToken
 from headscope.core.facts.plain import store
 from headscope.core.model.classes.model_request import Choice
-from headscope.core.source.building import examine_manifest
 from headscope.core.source.checkpoint import without_measures
+from headscope.core.source.loading import examine_manifest
 from headscope.core.source.memory.templates import Symbols, changed, filled
 from headscope.core.source.reading.tracing import Traced, trace_checkpoint
 from headscope.core.source.request import Request

@@ -1,4 +1,4 @@
-"""Writes the pictures in docs/images: `write_pictures.py`, or `--check` to compare.
+"""Writes the pictures in docs/images; with `--check`, compares.
 
 They show a screen of the terminal, the heads of bundled snapshots, and those of the modules in the Python blocks of
 docs/questions.md. Links to the site are shown with social.svg as social.png, which resvg makes; the PNG names the
@@ -6,13 +6,11 @@ SVG that it was made from, so that `--check` sees without a browser whether it i
 """
 
 import contextlib
-import difflib
 import hashlib
 import io
 import os
 import re
 import struct
-import sys
 import tempfile
 import zlib
 from pathlib import Path
@@ -21,6 +19,7 @@ from typing import Any
 from headscope.slices.diagram.layout import NARROW
 from headscope.slices.diagram.picture import picture_of
 from headscope.slices.diagram.svg import svg_text
+from scripts.generated import write_or_compare
 from scripts.site.site_finish import in_theme, narrow_name
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -58,16 +57,14 @@ def main(arguments: list[str]) -> int:
             screens["lora.svg"] = (_OF_ADAPTER, api.inspect("./sentiment-lora", offline=True))
         for name, (words, report) in screens.items():
             fresh |= {name: _screen(words, report, _COLUMNS), narrow_name(name): _screen(words, report, _FEW_COLUMNS)}
-    if "--check" in arguments:
-        differences = [line for name, text in fresh.items() for line in _difference(name, text)]
-        differences += [] if _is_made_from(fresh["social.svg"]) else [_OLDER]
-        print(*differences, sep="\n", end="\n" if differences else "")
-        return int(bool(differences))
     FOLDER.mkdir(exist_ok=True)
-    for name, text in fresh.items():
-        (FOLDER / name).write_text(text, encoding="utf-8")
-    if not _is_made_from(fresh["social.svg"]):
-        _write_png(fresh["social.svg"])
+    status = max(write_or_compare(FOLDER / name, text, arguments) for name, text in fresh.items())
+    if _is_made_from(fresh["social.svg"]):
+        return status
+    if "--check" in arguments:
+        print("social.png is of another social.svg than the present one")
+        return 1
+    _write_png(fresh["social.svg"])
     return 0
 
 
@@ -135,7 +132,6 @@ def _screen(words: str, report: Any, columns: int) -> str:
     )
 
 
-_OLDER = "social.png is of another social.svg than the present one"
 _PNG_HEADER = 33
 """The signature and the chunk that every PNG begins with."""
 
@@ -207,13 +203,3 @@ def _report_of_module(name: str, arguments: dict[str, str]) -> Any:
     exec(compile(code, "example.py", "exec"), made)
     model = made[name](made["encoder"], num_labels=3, **arguments)
     return api.inspect(model, example_inputs=made["inputs"])
-
-
-def _difference(name: str, fresh: str) -> list[str]:
-    path = FOLDER / name
-    present = path.read_text(encoding="utf-8") if path.exists() else ""
-    return list(difflib.unified_diff(present.splitlines(), fresh.splitlines(), name, "now", lineterm=""))
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
