@@ -25,7 +25,7 @@ from benchmarks import (
     bench_trace,
     bench_verify,
 )
-from benchmarks.goals import add_rounds, run
+from benchmarks.goals import run
 from benchmarks.record import recording
 
 BENCHMARKS = {
@@ -56,7 +56,9 @@ def main() -> int:
     """Runs the named benchmarks (all by default) and returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"default: all of {', '.join(BENCHMARKS)}")
-    add_rounds(parser)
+    parser.add_argument(
+        "--rounds", type=_positive, metavar="N", help="timed runs of each command, by default 5 (help: 21)"
+    )
     parser.add_argument("--record", action="store_true", help="keep the results for scripts/pages/write_benchmarks.py")
     given = parser.parse_args()
     unknown = [name for name in given.names if name not in BENCHMARKS]
@@ -65,6 +67,12 @@ def main() -> int:
     chosen = {name: BENCHMARKS[name] for name in given.names or BENCHMARKS}
     keep = recording if given.record else (lambda _name, benchmark: benchmark)
     return run([(keep(name, item.measure_goals), given.rounds or item.ROUNDS) for name, item in chosen.items()])
+
+
+def _positive(text: str) -> int:
+    if (count := int(text)) < 1:
+        raise ValueError
+    return count
 
 
 if __name__ == "__main__":

@@ -102,7 +102,9 @@ class Task:
 
     def encoded(self, rows: Sequence[Row]) -> dict[str, Any]:
         """Texts as one batch."""
-        return _encoded(self.tokenizer, rows, self.tokens)
+        texts = [text for text, _ in rows]
+        options = {"padding": True, "truncation": True, "max_length": self.tokens, "return_tensors": "pt"}
+        return dict(self.tokenizer(texts, **options))
 
     def labels(self, rows: Sequence[Row]) -> torch.Tensor:
         """The classes of some rows, by number."""
@@ -266,11 +268,6 @@ def written_kind(result: ProbeResult, classes: int) -> dict[str, Kind]:
         return {}
     assert [item.label for item in result.classes] == sorted(item.label for item in result.classes)
     return {"written": Kind(default_model(found.folder, classes), head.classifier)}
-
-
-def _encoded(tokenizer: Any, rows: Sequence[Row], tokens: int) -> dict[str, Any]:
-    texts = [text for text, _ in rows]
-    return dict(tokenizer(texts, padding=True, truncation=True, max_length=tokens, return_tensors="pt"))
 
 
 def main() -> int:

@@ -8,13 +8,12 @@ import json
 import random
 import shutil
 import struct
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.checkpoints import LLAMA_7B, LlamaShape, Tensor, sparse_llama
-from benchmarks.goals import Goal, Ratio, print_results, run_alone, slowdown
+from benchmarks.goals import Goal, Ratio, print_results, ratio_of_rounds, slowdown
 from benchmarks.timing import WORK, Sample, measure, python
 
 ROUNDS = 1
@@ -103,8 +102,4 @@ def measure_goals(rounds: int) -> list[Goal]:
 def _share(sample: Sample) -> Ratio | None:
     """The peak memory over 4.9 GB: a shard is never in memory."""
     shares = [run.peak / 4.9e9 for run in sample.runs]
-    return Ratio(sample.peak / 4.9e9, min(shares), max(shares)) if shares else None
-
-
-if __name__ == "__main__":
-    sys.exit(run_alone(measure_goals, ROUNDS))
+    return ratio_of_rounds(shares) if shares else None

@@ -2,11 +2,11 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
+from unittest.mock import patch
 
-from benchmarks.goals import Goal, print_results, run_alone, slowdown
-from benchmarks.timing import PYTHON, WORK, Command, measure, python
+from benchmarks.goals import Goal, print_results, slowdown
+from benchmarks.timing import PYTHON, WORK, measure, python
 
 ROUNDS = 5
 _TEXTS = 60
@@ -40,17 +40,14 @@ assert headscope.verify_served(sys.argv[1], engine="transformers-pipeline", text
 def measure_goals(rounds: int) -> list[Goal]:
     """Prints the measurements and returns their goals."""
     folder, texts = _classifier()
-    commands: tuple[Command, ...] = (
+    commands = (
         python("half a second", "import time; time.sleep(0.5)"),
         python("engines, from facts", _MAIN, "engines", _NAME, "--offline"),
         python("the engine alone", _ENGINE, str(folder), str(texts)),
         python("verify --with the engine", _VERIFY, str(folder), str(texts)),
     )
-    os.environ["HEADSCOPE_CACHE"] = str(WORK / "empty")
-    try:
+    with patch.dict(os.environ, HEADSCOPE_CACHE=str(WORK / "empty")):
         allowed, facts, alone, verified = measure(commands, rounds)
-    finally:
-        del os.environ["HEADSCOPE_CACHE"]
     goals = [
         Goal("engines from facts, over half a second", slowdown(facts, allowed), 1.0),
         Goal(f"verify --with the pipeline on {_TEXTS} texts, over the engine alone", slowdown(verified, alone)),
@@ -67,7 +64,3 @@ def _classifier() -> tuple[Path, Path]:
     lines = (" ".join(f"w{(7 * text + 3 * word) % 900}" for word in range(5 + text % 20)) for text in range(_TEXTS))
     texts.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return folder, texts
-
-
-if __name__ == "__main__":
-    sys.exit(run_alone(measure_goals, ROUNDS))

@@ -3,11 +3,11 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
+from unittest.mock import patch
 
 from benchmarks.checkpoints import bert_base
-from benchmarks.goals import Goal, print_results, run_alone, slowdown
+from benchmarks.goals import Goal, print_results, slowdown
 from benchmarks.timing import PYTHON, WORK, Command, measure, module, python
 from headscope.core.checkpoints.reading import read_manifest
 from headscope.core.checkpoints.snapshot import bundled_snapshots
@@ -47,11 +47,8 @@ def measure_goals(rounds: int) -> list[Goal]:
         _named("heads BertForSequenceClassification", "heads", "BertForSequenceClassification"),
         _named("heads, all", "heads"),
     ]
-    os.environ["HEADSCOPE_CACHE"] = str(WORK / "empty")
-    try:
+    with patch.dict(os.environ, HEADSCOPE_CACHE=str(WORK / "empty")):
         bare, *looks = measure([python(_BARE, _IMPORT), *commands], rounds)
-    finally:
-        del os.environ["HEADSCOPE_CACHE"]
     goals = [Goal(f"{look.name}, over the bare import", slowdown(look, bare), 0.15) for look in looks]
     print_results("First look", (bare, *looks), goals)
     return goals
@@ -69,7 +66,3 @@ def _fine_tuned(name: str, labels: int) -> Path:
         command = (PYTHON, "-c", _FINE_TUNE, str(folder), config, str(labels))
         subprocess.run(command, check=True, capture_output=True)
     return folder
-
-
-if __name__ == "__main__":
-    sys.exit(run_alone(measure_goals, ROUNDS))

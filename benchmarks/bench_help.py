@@ -1,8 +1,6 @@
 """`headscope --help` against the `--help` of an empty Typer app: what our own imports cost."""
 
-import sys
-
-from benchmarks.goals import Goal, print_results, run_alone, slowdown
+from benchmarks.goals import Goal, print_results, slowdown
 from benchmarks.timing import WORK, headscope, measure, module
 
 ROUNDS = 21  # a fifth of a second each
@@ -29,7 +27,3 @@ def measure_goals(rounds: int) -> list[Goal]:
     goals = [Goal("--help, over an empty Typer app", slowdown(ours, empty), 1.3)]
     print_results("Help", (ours, empty), goals)
     return goals
-
-
-if __name__ == "__main__":
-    sys.exit(run_alone(measure_goals, ROUNDS))

@@ -3,18 +3,15 @@
 The server is the one of the tests, with redirects to a second origin as the real Hub has them. Weights are sparse.
 """
 
-import json
-import os
-import shutil
 import struct
 import subprocess
-import sys
+import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.checkpoints import LLAMA_8B, LLAMA_70B, bert_base, sparse_llama
-from benchmarks.goals import Goal, exact, print_goals, run_alone
+from benchmarks.goals import Goal, exact, print_goals
 from benchmarks.timing import PYTHON, ROOT, WORK
 
 ROUNDS = 3
@@ -47,7 +44,6 @@ print(time.perf_counter() - begun)
 
 def measure_goals(rounds: int) -> list[Goal]:
     """Prints the measurement and returns its goals."""
-    sys.path.insert(0, str(ROOT))
     print(f"Hub on loopback, {1000 * LATENCY:.0f} ms before every answer")
     print(f"  {'':<44}{'requests':>9}{'bytes':>17}{'over needed':>13}{'seconds':>10}")
     shapes = {
@@ -86,7 +82,7 @@ class Traffic:
 
 
 def _read(name: str, folder: Path, tool: str, needed: int, rounds: int) -> Traffic:
-    samples = [_run(folder, {"headscope": OURS, "huggingface_hub": THEIRS}[tool], tool) for _ in range(rounds)]
+    samples = [_run(folder, {"headscope": OURS, "huggingface_hub": THEIRS}[tool]) for _ in range(rounds)]
     best = replace(samples[-1], seconds=min(sample.seconds for sample in samples))
     _print(f"{name}, {tool}", best.requests, best.sent, needed, best.seconds)
     return best
@@ -98,25 +94,32 @@ def _print(title: str, requests: int | str, sent: int, needed: int, seconds: flo
 
 def _download(folder: Path) -> float:
     """Bytes a second of the client's own download of a checkpoint, hashes and disk included."""
-    sample = _run(folder, DOWNLOAD, "download")
+    sample = _run(folder, DOWNLOAD)
     return sample.sent / sample.seconds
 
 
-def _run(folder: Path, code: str, tool: str) -> Traffic:
-    """One process that reads the checkpoint from a separate Hub, with an empty cache."""
-    from tests.hub import Hub, serve
+def _run(folder: Path, code: str) -> Traffic:
+    """One process that reads the checkpoint from a separate Hub."""
+    from tests.hub import Hub
 
-    repo, home = f"someone/{folder.name}", WORK / f"hub-home-{os.getpid()}-{tool}"
-    shutil.rmtree(home, ignore_errors=True)
-    with serve(Hub({repo: _Files(folder)}, latency=LATENCY)) as hub:
-        environment = {**os.environ, "HF_ENDPOINT": hub.endpoint, "HF_HOME": str(home), "PYTHONPATH": str(ROOT)}
-        environment |= {"HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_TELEMETRY": "1"}
-        ran = subprocess.run([PYTHON, "-c", code, repo], env=environment, capture_output=True, text=True, check=False)
-        if ran.returncode:
+    repo = f"someone/{folder.name}"
+    output, asked = run_beside_hub(Hub({repo: _Files(folder)}, latency=LATENCY), "-c", code, repo)
+    return Traffic(len(asked), sum(item.sent for item in asked), float(output.split()[-1]))
+
+
+def run_beside_hub(hub: Any, *arguments: str, **settings: str) -> tuple[str, list[Any]]:
+    """Runs Python with an empty cache and a Hub on loopback; what it prints, and its requests to the Hub.
+
+    Raises RuntimeError where it ends in a traceback or is killed.
+    """
+    from tests.hub import client_settings, serve
+
+    with tempfile.TemporaryDirectory(dir=WORK) as home, serve(hub) as served:
+        environment = client_settings(served.endpoint, Path(home), PYTHONPATH=str(ROOT), **settings)
+        ran = subprocess.run([PYTHON, *arguments], env=environment, capture_output=True, text=True, check=False)
+        if "Traceback" in ran.stderr or ran.returncode < 0:
             raise RuntimeError(ran.stderr[-2000:])
-        asked = [request for request in hub.log if request.path != TELEMETRY]
-    shutil.rmtree(home, ignore_errors=True)
-    return Traffic(len(asked), sum(item.sent for item in asked), float(ran.stdout.split()[-1]))
+        return ran.stdout, [request for request in served.log if request.path != TELEMETRY]
 
 
 class _Files(dict[str, Any]):
@@ -154,9 +157,4 @@ def _needed(folder: Path) -> tuple[int, int]:
                 needed += 8 + struct.unpack("<Q", file.read(8))[0]
         elif path.name == "config.json" or path.name.endswith(".index.json"):
             needed += size
-            json.loads(path.read_text())
     return needed, full + needed
-
-
-if __name__ == "__main__":
-    sys.exit(run_alone(measure_goals, ROUNDS))

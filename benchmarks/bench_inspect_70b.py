@@ -1,9 +1,7 @@
 """`inspect` of an 80-layer Llama from a snapshot file against the bare import of its class."""
 
-import sys
-
 from benchmarks.checkpoints import LLAMA_70B, llama_snapshot
-from benchmarks.goals import Goal, print_results, run_alone, slowdown
+from benchmarks.goals import Goal, print_results, slowdown
 from benchmarks.timing import headscope, measure, python
 
 ROUNDS = 5
@@ -18,7 +16,3 @@ def measure_goals(rounds: int) -> list[Goal]:
     goals = [Goal("inspect of the 70B shape, over the bare import", slowdown(ours, bare), 1.6)]
     print_results("Llama 70B shape, 80 layers, from a snapshot", (ours, bare), goals)
     return goals
-
-
-if __name__ == "__main__":
-    sys.exit(run_alone(measure_goals, ROUNDS))

@@ -4,10 +4,8 @@ The load as a user writes it, with the dtype as stored, and one that converts th
 into memory and touch no page of it; the second reads and allocates everything, and runs once.
 """
 
-import sys
-
 from benchmarks.checkpoints import LLAMA_7B, sparse_llama
-from benchmarks.goals import Goal, memory_growth, print_results, run_alone, slowdown
+from benchmarks.goals import Goal, memory_growth, print_results, slowdown
 from benchmarks.timing import Command, headscope, measure, python
 
 ROUNDS = 5
@@ -43,7 +41,3 @@ def _load(name: str, dtype: str, folder: str) -> Command:
     load = f"from_pretrained(sys.argv[1], num_labels=3, {dtype}output_loading_info=True)"
     code = f"{SPARE_THE_OTHERS}; import sys; {IMPORT}; print(LlamaForSequenceClassification.{load}[1])"
     return python(name, code, folder)
-
-
-if __name__ == "__main__":
-    sys.exit(run_alone(measure_goals, ROUNDS))

@@ -1,9 +1,7 @@
 """`inspect` of a local BERT-base against the bare import of its class, and against a real load."""
 
-import sys
-
 from benchmarks.checkpoints import bert_base
-from benchmarks.goals import Goal, print_results, run_alone, slowdown
+from benchmarks.goals import Goal, print_results, slowdown
 from benchmarks.timing import headscope, measure, python
 
 ROUNDS = 5
@@ -29,7 +27,3 @@ def measure_goals(rounds: int) -> list[Goal]:
     ]
     print_results("BERT-base, one local file of 440 MB", (ours, bare, load), goals)
     return goals
-
-
-if __name__ == "__main__":
-    sys.exit(run_alone(measure_goals, ROUNDS))

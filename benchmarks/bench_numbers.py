@@ -1,15 +1,13 @@
 """What reading every number of a checkpoint costs beside reading its file: BERT-base of 440 MB."""
 
 import os
-import statistics
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.checkpoints import bert_base
-from benchmarks.goals import Goal, Ratio, memory_growth, print_results, run_alone
+from benchmarks.goals import Goal, Ratio, memory_growth, print_results, ratio_of_rounds
 from benchmarks.timing import headscope, measure
 from headscope.checks.evidence.base_numbers import read_base_numbers
 from headscope.core.facts.stored.location import Location
@@ -46,8 +44,7 @@ def _reading(folder: str, rounds: int, *, from_disk: bool) -> Ratio:
         plain = _seconds(lambda: _read_plainly(file), file if from_disk else None)
         ours = _seconds(lambda: read_base_numbers(checkpoint), file if from_disk else None)
         ratios.append(ours / plain)
-    kept = ratios[1:]  # the first round fills the page cache
-    return Ratio(statistics.median(kept), min(kept), max(kept))
+    return ratio_of_rounds(ratios[1:])  # the first round fills the page cache
 
 
 def _seconds(run: Callable[[], object], forgotten: Path | None) -> float:
@@ -65,7 +62,3 @@ def _read_plainly(file: Path) -> None:
     with file.open("rb", buffering=0) as stream:
         while stream.readinto(buffer):
             pass
-
-
-if __name__ == "__main__":
-    sys.exit(run_alone(measure_goals, ROUNDS))

@@ -3,9 +3,8 @@
 import json
 import statistics
 import subprocess
-import sys
 
-from benchmarks.goals import Goal, Ratio, exact, print_goals, run_alone
+from benchmarks.goals import Goal, Ratio, exact, print_goals
 from benchmarks.timing import MIB, PYTHON, ROOT, python, run_once
 
 ROUNDS = 5
@@ -92,7 +91,3 @@ def _growth() -> Ratio:
     few, many = (run_once(python(f"{count} texts", _BEGIN + _HELD, str(count))).peak for count in (_FEW, _MANY))
     print(f"  peak of {_FEW:,} texts {few / MIB:.0f} MiB, of {_MANY:,} texts {many / MIB:.0f} MiB")
     return exact(many / few)
-
-
-if __name__ == "__main__":
-    sys.exit(run_alone(measure_goals, ROUNDS))

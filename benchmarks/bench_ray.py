@@ -2,17 +2,16 @@
 
 import os
 import shutil
-import sys
 from importlib.util import find_spec
 from pathlib import Path
+from unittest.mock import patch
 
-from benchmarks.goals import Goal, print_results, run_alone, slowdown
+from benchmarks.goals import Goal, print_results, slowdown
 from benchmarks.timing import PYTHON, ROOT, WORK, Command, measure
 
 ROUNDS = 2
 _CHECKPOINTS = 200
 _WORKERS = "2"
-_PRIORITY = "RAY_worker_niceness"
 # A scan ends with 1 where a checkpoint fails, and these may: what counts is that every row is there.
 _SCAN = """
 import sys
@@ -37,11 +36,8 @@ def measure_goals(rounds: int) -> list[Goal]:
         print('Ray is not installed: pip install "headscope[ray]"')
         return []
     # Ray gives its workers a low priority, which says nothing about Ray on a machine that does something else too.
-    os.environ[_PRIORITY] = "0"
-    try:
+    with patch.dict(os.environ, RAY_worker_niceness="0"):
         ray, local = measure([_scan(executor, folder, place) for executor in ("ray", "local")], rounds)
-    finally:
-        del os.environ[_PRIORITY]
     goals = [Goal("scan by Ray, over the local pool", slowdown(ray, local))]
     print_results(f"Scan of {_CHECKPOINTS} snapshots by {_WORKERS} workers", (ray, local), goals)
     return goals
@@ -60,7 +56,3 @@ def _snapshots(folder: Path) -> Path:
     for number in range(_CHECKPOINTS):
         shutil.copy(bundled[number % len(bundled)], folder / f"{number:04}.json")
     return folder
-
-
-if __name__ == "__main__":
-    sys.exit(run_alone(measure_goals, ROUNDS))

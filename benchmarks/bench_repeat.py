@@ -2,12 +2,12 @@
 
 import os
 import shutil
-import sys
 from collections.abc import Sequence
+from unittest.mock import patch
 
 from benchmarks.checkpoints import bert_base
-from benchmarks.goals import Goal, Ratio, print_results, run_alone, slowdown
-from benchmarks.timing import WORK, Command, headscope, measure
+from benchmarks.goals import Goal, Ratio, print_results, ratio_of_rounds, slowdown
+from benchmarks.timing import WORK, measure, module
 
 ROUNDS = 5
 ALLOWED = 0.4  # seconds
@@ -19,15 +19,12 @@ def measure_goals(rounds: int) -> list[Goal]:
     shutil.rmtree(place, ignore_errors=True)
     folder = str(bert_base())
     commands = (
-        _named("check, no cache", headscope("check", folder, "--no-cache")),
-        _named("check, again", headscope("check", folder)),
-        _named("inspect, after check", headscope("inspect", folder)),
+        module("check, no cache", "headscope", "check", folder, "--no-cache"),
+        module("check, again", "headscope", "check", folder),
+        module("inspect, after check", "headscope", "inspect", folder),
     )
-    os.environ["HEADSCOPE_CACHE"] = str(place)
-    try:
+    with patch.dict(os.environ, HEADSCOPE_CACHE=str(place)):
         anew, again, inspected = measure(commands, rounds)
-    finally:
-        del os.environ["HEADSCOPE_CACHE"]
     goals = [
         Goal("check again, over check with no cache", slowdown(again, anew)),
         Goal(f"check again, over the {ALLOWED} s allowed", _over(again.seconds), 1.0),
@@ -37,16 +34,5 @@ def measure_goals(rounds: int) -> list[Goal]:
     return goals
 
 
-def _named(name: str, command: Command) -> Command:
-    return Command(name, command.arguments)
-
-
 def _over(seconds: Sequence[float]) -> Ratio | None:
-    if not seconds:
-        return None
-    middle = sorted(seconds)[len(seconds) // 2]
-    return Ratio(middle / ALLOWED, min(seconds) / ALLOWED, max(seconds) / ALLOWED)
-
-
-if __name__ == "__main__":
-    sys.exit(run_alone(measure_goals, ROUNDS))
+    return ratio_of_rounds([one / ALLOWED for one in seconds]) if seconds else None

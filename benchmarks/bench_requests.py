@@ -6,19 +6,16 @@ Hub, to its edge cache, which its published limits do not count.
 
 import json
 import os
-import shutil
-import subprocess
-import sys
-from collections.abc import Callable
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from benchmarks.goals import Goal, exact, print_goals, run_alone
-from benchmarks.timing import PYTHON, ROOT, WORK
+from benchmarks.bench_hub import run_beside_hub
+from benchmarks.goals import Goal, exact, print_goals
 
 ROUNDS = 1
 _MOST = {"one file": 3, "one file, from a listing": 2}
-_TELEMETRY = "/api/agent-harnesses"
 _LISTED = """
 import sys
 from headscope.slices.fleet.hub.listing import listed_models
@@ -51,7 +48,6 @@ class Traffic:
 
 def measure_goals(rounds: int) -> list[Goal]:
     """Prints the table and returns its goals; a count is the same in every round."""
-    sys.path.insert(0, str(ROOT))
     print("Requests to the Hub (its resolver, its API, redirects to its edge cache) and to the store that it leads to")
     print(f"  {'':<34}{'command':<9}{'resolver':>9}{'API':>6}{'edge cache':>12}{'store':>8}")
     goals = []
@@ -69,18 +65,19 @@ def measure_goals(rounds: int) -> list[Goal]:
 def _kinds() -> dict[str, dict[str, Files]]:
     """Repositories by the kind of checkpoint; the first of each is the one that is read."""
     tokenizer = {"tokenizer_config.json": b'{"padding_side": "right"}', "tokenizer.json": b"{}"}
-    one = _saved("one", _classifier)
+    one = _saved("BertForSequenceClassification")
+    shards = _saved("BertForSequenceClassification", max_shard_size="60KB")
     modules = [{"path": "", "type": "st.Transformer"}, {"path": "1_Pooling", "type": "st.Pooling"}]
     pooling = {"1_Pooling/config.json": b'{"pooling_mode_mean_tokens": true}'}
-    sentence = _saved("sentence", _encoder) | pooling | {"modules.json": json.dumps(modules).encode()}
+    sentence = _saved("BertModel") | pooling | {"modules.json": json.dumps(modules).encode()}
     adapter = {"adapter_config.json": b'{"base_model_name_or_path": "someone/base", "peft_type": "LORA"}'}
     return {
         "one file": {"someone/model": one | tokenizer},
         "one file, from a listing": {"someone/model": one | tokenizer},
         "one file, no tokenizer": {"someone/model": one},
-        "one file, token classification": {"someone/model": _saved("tokens", _token_classifier) | tokenizer},
-        "three shards": {"someone/model": _saved("shards", _classifier, max_shard_size="60KB") | tokenizer},
-        "three shards, from a listing": {"someone/model": _saved("shards", _classifier, max_shard_size="60KB")},
+        "one file, token classification": {"someone/model": _saved("BertForTokenClassification") | tokenizer},
+        "three shards": {"someone/model": shards | tokenizer},
+        "three shards, from a listing": {"someone/model": shards},
         "pytorch_model.bin": {"someone/model": _pickled(one) | tokenizer},
         "sentence-transformers": {"someone/model": sentence | tokenizer},
         "adapter and its base": {"someone/model": adapter | _adapter(), "someone/base": one | tokenizer},
@@ -88,36 +85,20 @@ def _kinds() -> dict[str, dict[str, Files]]:
     }
 
 
-def _saved(name: str, build: Callable[[], Any], **options: Any) -> Files:
-    folder = WORK / f"requests-{os.getpid()}-{name}"
-    build().save_pretrained(folder, **options)
-    found = {path.name: path.read_bytes() for path in folder.iterdir()}
-    shutil.rmtree(folder)
-    return found
+def _saved(class_name: str, **options: Any) -> Files:
+    """The files of a small BERT of a class."""
+    import transformers
 
-
-def _settings() -> Any:
-    from transformers import BertConfig
-
-    return BertConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, vocab_size=900)
-
-
-def _classifier() -> Any:
-    from transformers import BertForSequenceClassification
-
-    return BertForSequenceClassification(_settings())
-
-
-def _token_classifier() -> Any:
-    from transformers import BertForTokenClassification
-
-    return BertForTokenClassification(_settings())
-
-
-def _encoder() -> Any:
-    from transformers import BertModel
-
-    return BertModel(_settings())
+    sizes: dict[str, Any] = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+    }
+    model = getattr(transformers, class_name)(transformers.BertConfig(vocab_size=900, **sizes))
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder, **options)
+        return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
 
 def _pickled(files: Files) -> Files:
@@ -140,28 +121,15 @@ def _adapter() -> Files:
 
 def _traffic(command: str, repos: dict[str, Files], *, listed: bool) -> Traffic:
     """The requests of one command in a separate process with an empty cache."""
-    from tests.hub import OWN_CACHE, Hub, serve
+    from tests.hub import OWN_CACHE, Hub
 
-    home = WORK / f"requests-home-{os.getpid()}"
-    shutil.rmtree(home, ignore_errors=True)
-    ours = [PYTHON, "-m", "headscope", command, "someone/model", "--no-cache", "--json"]
-    with serve(Hub(repos, own_cache=True)) as hub:
-        environment = {**os.environ, "HF_ENDPOINT": hub.endpoint, "HF_HOME": str(home), "PYTHONPATH": str(ROOT)}
-        environment |= {"HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_TELEMETRY": "1", "HEADSCOPE_NO_CACHE": "1"}
-        words = [PYTHON, "-c", _LISTED, command] if listed else ours
-        ran = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
-        if "Traceback" in ran.stderr:
-            raise RuntimeError(ran.stderr[-2000:])
-        asked = [request for request in hub.log if request.path != _TELEMETRY]
+    ours = ("-m", "headscope", command, "someone/model", "--no-cache", "--json")
+    words = ("-c", _LISTED, command) if listed else ours
+    _, asked = run_beside_hub(Hub(repos, own_cache=True), *words, HEADSCOPE_NO_CACHE="1")
     if os.environ.get("SHOW_REQUESTS"):
         for item in asked:
             print(f"    {item.origin:<4}{item.method:<5}{item.path} {item.range}")
-    shutil.rmtree(home, ignore_errors=True)
     of_hub = [item.path for item in asked if item.origin == "hub"]
     redirected = sum(path.startswith(OWN_CACHE) for path in of_hub)
     api = sum(path.startswith("/api/") for path in of_hub) - redirected - listed  # the listing is for many models
     return Traffic(len(of_hub) - redirected - api - listed, api, redirected, len(asked) - len(of_hub))
-
-
-if __name__ == "__main__":
-    sys.exit(run_alone(measure_goals, ROUNDS))

@@ -1,13 +1,12 @@
 """What running the model costs in `check --run`: BERT-base, ViT-base, and a decoder of 1.5 billion parameters."""
 
 import subprocess
-import sys
 import time
 from dataclasses import dataclass
 
 import psutil
 
-from benchmarks.goals import Goal, exact, run_alone
+from benchmarks.goals import Goal, exact
 from benchmarks.timing import MIB, PYTHON, ROOT, WORK, environment
 
 ROUNDS = 3
@@ -132,7 +131,3 @@ def _memory(process: psutil.Process) -> int:
         return sum(item.memory_full_info().pss for item in (process, *process.children(recursive=True)))
     except psutil.Error:  # one ended meanwhile
         return 0
-
-
-if __name__ == "__main__":
-    sys.exit(run_alone(measure_goals, ROUNDS))

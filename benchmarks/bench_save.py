@@ -7,10 +7,9 @@ By default the callback reads the weights back whole, which are a third of what 
 import json
 import statistics
 import subprocess
-import sys
 import tempfile
 
-from benchmarks.goals import Goal, Ratio, print_goals, run_alone
+from benchmarks.goals import Goal, Ratio, print_goals
 from benchmarks.timing import PYTHON, ROOT, WORK
 
 ROUNDS = 5
@@ -85,7 +84,3 @@ def measure_goals(rounds: int) -> list[Goal]:
 def _share(ours: tuple[float, ...], saves: tuple[float, ...]) -> Ratio:
     shares = [own / save for own, save in zip(ours, saves, strict=True)]
     return Ratio(statistics.median(ours) / statistics.median(saves), min(shares), max(shares))
-
-
-if __name__ == "__main__":
-    sys.exit(run_alone(measure_goals, ROUNDS))

@@ -7,13 +7,13 @@ import json
 import math
 import os
 import shutil
+import statistics
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 from benchmarks.checkpoints import bert_base
-from benchmarks.goals import Goal, Ratio, exact, print_goals, run_alone
+from benchmarks.goals import Goal, Ratio, exact, print_goals, ratio_of_rounds
 from benchmarks.timing import PYTHON, ROOT, WORK
 
 ROUNDS = 3
@@ -91,12 +91,17 @@ def _one_more(rounds: int) -> list[Goal]:
         ("loop", "inspect in a loop"),
         ("load", "from_pretrained(..., output_loading_info=True) in a loop"),
     ):
-        print(f"  {_median(found, name):>8.4f} s  {what}")
+        print(f"  {statistics.median(one[name] for one in found):>8.4f} s  {what}")
+
+    def over(name: str, other: str) -> Ratio:
+        return ratio_of_rounds([one[name] / one[other] for one in found])
+
+    allowed = ratio_of_rounds([one["known"] / ALLOWED for one in found])
     return [
-        Goal(f"known structure, over the {ALLOWED} s allowed", _ratio([one["known"] / ALLOWED for one in found]), 1.0),
-        Goal("known structure, over inspect in a loop", _ratio([one["known"] / one["loop"] for one in found])),
-        Goal("new structure, over inspect in a loop", _ratio([one["new"] / one["loop"] for one in found]), 1.1),
-        Goal("new structure, over from_pretrained", _ratio([one["new"] / one["load"] for one in found])),
+        Goal(f"known structure, over the {ALLOWED} s allowed", allowed, 1.0),
+        Goal("known structure, over inspect in a loop", over("known", "loop")),
+        Goal("new structure, over inspect in a loop", over("new", "loop"), 1.1),
+        Goal("new structure, over from_pretrained", over("new", "load")),
     ]
 
 
@@ -110,11 +115,7 @@ def _growth() -> list[Goal]:
     peaks = [peak for _, _, peak in found]
     return [
         Goal("exponent of the cost against N", exact(exponent), 1.05),
-        Goal(
-            f"peak memory at {_SIZES[-1]:,} over {_SIZES[0]:,} snapshots",
-            exact(peaks[-1] / peaks[0]),
-            1.1,
-        ),
+        Goal(f"peak memory at {_SIZES[-1]:,} over {_SIZES[0]:,} snapshots", exact(peaks[-1] / peaks[0]), 1.1),
     ]
 
 
@@ -129,10 +130,10 @@ def _throughput(rounds: int) -> list[Goal]:
             seconds[count].append(_scan(listed, count))
     print(f"Seconds of the scan of {_FOLDERS} snapshots, the start of the workers left out")
     for count, taken in seconds.items():
-        middle = sorted(taken)[len(taken) // 2]
+        middle = statistics.median(taken)
         print(f"  {count} worker{'s' if count > 1 else ''}  {middle:>7.2f} s  {_FOLDERS / middle:>6.1f}/s")
     ratios = [two / one for one, two in zip(*seconds.values(), strict=True)]
-    return [Goal("two workers, over one", _ratio(ratios))]
+    return [Goal("two workers, over one", ratio_of_rounds(ratios))]
 
 
 def _scan(listed: Path, workers: int) -> float:
@@ -207,20 +208,8 @@ def _snapshots(count: int) -> Path:
     return folder
 
 
-def _median(found: list[dict[str, float]], name: str) -> float:
-    return sorted(one[name] for one in found)[len(found) // 2]
-
-
-def _ratio(values: list[float]) -> Ratio:
-    return Ratio(sorted(values)[len(values) // 2], min(values), max(values))
-
-
 def _slope(across: list[float], up: list[float]) -> float:
     """The slope of the line through points with the least squares."""
     middle, height = sum(across) / len(across), sum(up) / len(up)
     pairs = list(zip(across, up, strict=True))
     return sum((x - middle) * (y - height) for x, y in pairs) / sum((x - middle) ** 2 for x, _ in pairs)
-
-
-if __name__ == "__main__":
-    sys.exit(run_alone(measure_goals, ROUNDS))

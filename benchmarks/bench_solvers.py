@@ -1,7 +1,5 @@
 """scikit-learn's logistic regression over probe's own: both at least as close to the minimum, on the same features."""
 
-import statistics
-import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -13,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
-from benchmarks.goals import Goal, Ratio, print_goals, run_alone
+from benchmarks.goals import Goal, print_goals, ratio_of_rounds
 from headscope.slices.probe.scoring.scores import STRENGTHS
 from headscope.slices.probe.scoring.solvers import LinearModel, fit_logistic, rotate, sigmoid_loss, softmax_loss
 
@@ -32,7 +30,7 @@ def measure_goals(rounds: int) -> list[Goal]:
     goals = [
         Goal(
             f"processor time of scikit-learn over probe's, {rows:,} rows, {width} features, {classes} classes",
-            Ratio(statistics.median(ratios), min(ratios), max(ratios)),
+            ratio_of_rounds(ratios),
             2,
             at_least=True,
         )
@@ -95,7 +93,3 @@ def _drawn(rows: int, width: int, classes: int, seed: int) -> tuple[Array, Array
     weights = draw.normal(size=(width, classes)) * np.exp(-np.arange(width) / 40)[:, None] * 3 / np.sqrt(width)
     labels = (hidden @ weights + draw.gumbel(size=(rows, classes))).argmax(1)
     return StandardScaler().fit_transform(hidden @ mixing), labels
-
-
-if __name__ == "__main__":
-    sys.exit(run_alone(measure_goals, ROUNDS))

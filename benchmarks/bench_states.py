@@ -1,10 +1,8 @@
 """What recognizing states adds to `inspect` of a clean checkpoint, over the same with the recognizers left out."""
 
-import sys
-
 from benchmarks.checkpoints import bert_base
-from benchmarks.goals import Goal, print_results, run_alone, slowdown
-from benchmarks.timing import Command, measure, python
+from benchmarks.goals import Goal, print_results, slowdown
+from benchmarks.timing import measure, python
 
 ROUNDS = 5
 TIMES = 20
@@ -24,7 +22,7 @@ checkpoint.diagnose = lambda choice, manifest, loaded: Diagnosis()
 def measure_goals(rounds: int) -> list[Goal]:
     """Prints the measurement and returns its goals."""
     folder = str(bert_base())
-    commands: tuple[Command, ...] = (
+    commands = (
         python("with the recognizers", _EXAMINE, folder),
         python("without them", _WITHOUT + _EXAMINE, folder),
     )
@@ -32,7 +30,3 @@ def measure_goals(rounds: int) -> list[Goal]:
     goals = [Goal("inspect with the recognizers of states, over inspect without", slowdown(ours, bare), 1.05)]
     print_results(f"States, {TIMES} examinations of a clean BERT-base", (ours, bare), goals)
     return goals
-
-
-if __name__ == "__main__":
-    sys.exit(run_alone(measure_goals, ROUNDS))

@@ -7,9 +7,8 @@ ratios over the seconds that are allowed.
 import json
 import statistics
 import subprocess
-import sys
 
-from benchmarks.goals import Goal, Ratio, print_goals, run_alone
+from benchmarks.goals import Goal, Ratio, print_goals
 from benchmarks.timing import PYTHON, ROOT
 
 ROUNDS = 5
@@ -61,7 +60,3 @@ def _run(name: str) -> list[float]:
     finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     seconds: list[float] = json.loads(finished.stdout)
     return seconds
-
-
-if __name__ == "__main__":
-    sys.exit(run_alone(measure_goals, ROUNDS))

@@ -1,10 +1,8 @@
 """What `verify` costs beside the load itself: the head, and the whole model, of BERT-base (440 MB)."""
 
-import sys
-
 from benchmarks.checkpoints import bert_base
-from benchmarks.goals import Goal, print_results, run_alone, slowdown
-from benchmarks.timing import Command, measure, python
+from benchmarks.goals import Goal, print_results, slowdown
+from benchmarks.timing import measure, python
 
 ROUNDS = 5
 _LOAD = """
@@ -18,7 +16,7 @@ _VERIFY = "import headscope\nassert headscope.verify(model, sys.argv[1], head={h
 def measure_goals(rounds: int) -> list[Goal]:
     """Prints the measurement and returns its goals."""
     folder = str(bert_base())
-    commands: tuple[Command, ...] = (
+    commands = (
         python("load alone", _LOAD, folder),
         python("load, then verify the head", _LOAD + _VERIFY.format(head=True), folder),
         python("load, then verify all of it", _LOAD + _VERIFY.format(head=False), folder),
@@ -30,7 +28,3 @@ def measure_goals(rounds: int) -> list[Goal]:
     ]
     print_results("Verify, BERT-base of 440 MB", (load, head, whole), goals)
     return goals
-
-
-if __name__ == "__main__":
-    sys.exit(run_alone(measure_goals, ROUNDS))

@@ -1,6 +1,5 @@
 """What a benchmark promises: one ratio against its limit, and the tables that show the measurement."""
 
-import argparse
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -40,18 +39,27 @@ class Goal:
             return False
         return self.ratio.value >= self.limit if self.at_least else self.ratio.value <= self.limit
 
+    @property
+    def bound(self) -> str:
+        """The limit in words."""
+        return "none" if self.limit is None else f"at {'least' if self.at_least else 'most'} {self.limit:g}x"
+
     def __str__(self) -> str:
         verdict = "" if self.limit is None else "met" if self.met else "MISSED"
-        bound = "none" if self.limit is None else f"at {'least' if self.at_least else 'most'} {self.limit:g}x"
         if self.ratio is None:
-            return f"{verdict:<6}  {bound:<14}  {'not measured':<22}  {self.what}"
+            return f"{verdict:<6}  {self.bound:<14}  {'not measured':<22}  {self.what}"
         span = f"({self.ratio.low:.2f} - {self.ratio.high:.2f})"
-        return f"{verdict:<6}  {bound:<14}  {self.ratio.value:>6.2f}x {span:<14}  {self.what}"
+        return f"{verdict:<6}  {self.bound:<14}  {self.ratio.value:>6.2f}x {span:<14}  {self.what}"
 
 
 def exact(value: float) -> Ratio:
     """A ratio that was counted, or is the same in every round."""
     return Ratio(value, value, value)
+
+
+def ratio_of_rounds(ratios: Sequence[float]) -> Ratio:
+    """The median of the ratios of single rounds, with their span."""
+    return Ratio(statistics.median(ratios), min(ratios), max(ratios))
 
 
 def slowdown(sample: Sample, baseline: Sample) -> Ratio | None:
@@ -104,26 +112,6 @@ def run(benchmarks: Sequence[tuple[Benchmark, int]]) -> int:
     missed = [goal for goal in promised if not goal.met]
     print(f"{len(promised) - len(missed)} of {len(promised)} goals met")
     return int(bool(missed))
-
-
-def run_alone(benchmark: Benchmark, rounds: int) -> int:
-    """One benchmark as a separate script, with `--rounds`."""
-    parser = argparse.ArgumentParser()
-    add_rounds(parser)
-    return run([(benchmark, parser.parse_args().rounds or rounds)])
-
-
-def add_rounds(parser: argparse.ArgumentParser) -> None:
-    """The option `--rounds N`; None leaves each benchmark its own number."""
-    parser.add_argument(
-        "--rounds", type=_positive, metavar="N", help="timed runs of each command, by default 5 (help: 21)"
-    )
-
-
-def _positive(text: str) -> int:
-    if (count := int(text)) < 1:
-        raise ValueError
-    return count
 
 
 def _figures(sample: Sample) -> str:

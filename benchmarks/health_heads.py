@@ -12,7 +12,7 @@ import random
 import sys
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -70,52 +70,11 @@ class Recipe:
     frozen: bool = False
 
 
-@dataclass(frozen=True)
-class Row:
-    """One head as the table keeps it: how it was made, and its statistics.
+Row = dict[str, Any]
+"""One head as the table keeps it: how it was made, and its statistics.
 
-    `change` is what was done to it last: to the weight of a head, whether it was trained or not, or to a fresh bias.
-    """
-
-    group: str
-    family: str
-    loss: str
-    scheme: str
-    known: int
-    initial: float
-    draws: str
-    optimizer: str
-    rate: float
-    decay: float
-    warmup: int
-    stored: str
-    whole: int
-    frozen: int
-    change: str
-    steps: int
-    moved: float
-    accuracy: float
-    classes: int
-    features: int
-    bias: str
-    bias_largest: float
-    spread: float
-    spread_z: float | None
-    scheme_z: float
-    shape_z: float
-    mean_row_z: float | None
-    rows_z: float | None
-    columns_z: float
-    top_z: float | None
-    draw: str
-    draw_z: float | None
-    draw_share: float
-    kurtosis: float
-    largest: float
-    mean: float
-    zeros: int
-    precision: str
-    distinct: float
+`change` is what was done to it last: to the weight of a head, whether it was trained or not, or to a fresh bias.
+"""
 
 
 def measured(  # noqa: PLR0917  a head, and all that is known of it
@@ -137,19 +96,16 @@ def measured(  # noqa: PLR0917  a head, and all that is known of it
         stored = bias_statistics("bias", head.bias.detach().to(dtype), weight.shape[1])
         bias = "zero" if stored.zeros == stored.count else "drawn" if stored.is_drawn else "other"
         bias, largest = "constant" if stored.is_constant else bias, stored.largest
-    values = {
-        **vars(recipe), "known": int(recipe.known), "initial": initial, "whole": int(recipe.whole),
-        "frozen": int(recipe.frozen), "change": change, "bias_largest": largest,
-        "group": features.group, "family": features.family, "steps": steps, "moved": moved, "accuracy": score,
-        "classes": found.classes, "features": found.features, "bias": bias, "spread": found.spread,
-        "spread_z": found.spread_z, "scheme_z": found.scheme_z, "shape_z": found.shape_z,
-        "mean_row_z": found.mean_row_z, "rows_z": found.rows_z, "columns_z": found.columns_z,
-        "top_z": found.spectrum.top_z, "draw": found.draw,
-        "draw_z": found.draw_z,
-        "draw_share": found.draw_share, "kurtosis": found.kurtosis, "largest": found.largest,
-        "mean": found.mean, "zeros": found.zeros, "precision": found.precision, "distinct": found.distinct,
+    made = {"known": int(recipe.known), "initial": initial, "whole": int(recipe.whole), "frozen": int(recipe.frozen)}
+    return {
+        "group": features.group, "family": features.family, **vars(recipe), **made, "change": change, "steps": steps,
+        "moved": moved, "accuracy": score, "classes": found.classes, "features": found.features, "bias": bias,
+        "bias_largest": largest, "spread": found.spread, "spread_z": found.spread_z, "scheme_z": found.scheme_z,
+        "shape_z": found.shape_z, "mean_row_z": found.mean_row_z, "rows_z": found.rows_z,
+        "columns_z": found.columns_z, "top_z": found.spectrum.top_z, "draw": found.draw, "draw_z": found.draw_z,
+        "draw_share": found.draw_share, "kurtosis": found.kurtosis, "largest": found.largest, "mean": found.mean,
+        "zeros": found.zeros, "precision": found.precision, "distinct": found.distinct,
     }  # fmt: skip
-    return Row(**values)
 
 
 def new_head(width: int, classes: int, recipe: Recipe, *, has_bias: bool) -> nn.Linear:
@@ -585,12 +541,12 @@ def _text(value: Any) -> str:
 
 def write_table(data: Path, table: Path = TABLE) -> None:
     """Makes all heads and writes their statistics."""
-    names = [item.name for item in fields(Row)]
     with table.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(names)
         for row in (item for item in all_heads(data) if item is not None):
-            writer.writerow([_text(getattr(row, name)) for name in names])
+            if file.tell() == 0:
+                writer.writerow(row)
+            writer.writerow(map(_text, row.values()))
             file.flush()
 
 

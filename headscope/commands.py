@@ -137,7 +137,7 @@ COMMANDS: dict[str, CommandEntry] = {
         is_experimental=True,
     ),
     "code": CommandEntry(
-        "slices.probe.code_command:code_command",
+        "slices.probe.command:code_command",
         _MANY,
         "Write Python code of a classifier that loads and trains.",
         ("headscope code roberta-base --num-labels 3 --pooling mean -o classifier.py",),

@@ -6,26 +6,11 @@ from typing import Any
 
 import torch
 import transformers
-from tokenizers.processors import TemplateProcessing
 from torch import nn
 
-from tests.scorers import WORDS, save_tokenizer
+from tests.scorers import SIZES, WORDS, save_tokenizer
 
-_SIZES: dict[str, object] = {
-    "vocab_size": len(WORDS),
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "intermediate_size": 32,
-    "max_position_embeddings": 80,
-    "pad_token_id": 0,
-    "bos_token_id": 2,
-    "eos_token_id": 3,
-    "cls_token_id": 2,
-    "sep_token_id": 3,
-}
+_SIZES = SIZES | {"max_position_embeddings": 80, "cls_token_id": 2, "sep_token_id": 3}
 _OWN_SIZES: dict[str, dict[str, object]] = {
     "DistilBert": {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 32},
     "T5": {"d_model": 16, "d_ff": 32, "num_layers": 2, "num_heads": 2, "d_kv": 8},
@@ -49,12 +34,7 @@ def save_base(
             if parameter.dim() > 1:
                 parameter.normal_(0, 0.3)
     model.to(dtype).save_pretrained(folder)
-    tokenizer = save_tokenizer(folder)
-    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    tokenizer.model_max_length = 64
-    tokenizer.save_pretrained(folder)
+    save_tokenizer(folder, is_framed=True, model_max_length=64)
 
 
 def save_chain(folder: Path, family: str, after: Sequence[nn.Module], **options: Any) -> None:

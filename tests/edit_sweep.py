@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 import headscope
-from headscope.copies.proving import prove_here
+from headscope.copies import proving
 from headscope.core.model.classes import random_copy
 from headscope.core.model.classes.defaults import default_values
 from headscope.core.model.classes.model_request import ModelRequest, choose
@@ -23,7 +23,7 @@ from headscope.core.model.classes.reduced_config import fitting_config
 from headscope.core.model.quiet import quiet
 from headscope.core.upstream.torch import on_meta
 from headscope.errors import HeadscopeError, UsageError
-from headscope.slices.edit import checkpoint_edit
+from tests.edits import prove_in_this_process
 
 LABELS = ("a", "b", "c")
 
@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--offset", type=int, default=0)
     parser.add_argument("--classes", nargs="*", help="only these classes")
     given = parser.parse_args(arguments)
-    checkpoint_edit.prove_apart = prove_here
+    proving.prove_in_process = prove_in_this_process
     counts: Counter[str] = Counter()
     entries = {entry.class_name: entry for entry in headscope.heads(cache=True)}
     for name in given.classes or sorted(entries)[given.offset :: given.every]:
@@ -104,10 +104,8 @@ def _small_config(choice: Any, count: Callable[[Any], int]) -> Any:
 def _name_own_stages(config: Any) -> None:
     """A backbone's configuration lists stages, which have gone with the layers."""
     if getattr(config, "out_features", None):
-        config.stage_names = (
-            config.stage_names[:1]
-            + config.stage_names[1 : 1 + (getattr(config, "num_hidden_layers", None) or len(config.stage_names))]
-        )
+        count = getattr(config, "num_hidden_layers", None) or len(config.stage_names)
+        config.stage_names = config.stage_names[: 1 + count]
         config.out_features = config.stage_names[-1:]
 
 

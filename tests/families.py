@@ -7,44 +7,19 @@ import torch
 import transformers
 from transformers import PreTrainedModel
 
-_ENCODER = {
-    "vocab_size": 99,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 37,
-    "max_position_embeddings": 64,
-}
+_SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 37}
+_ENCODER = _SIZES | {"vocab_size": 99, "max_position_embeddings": 64}
 _DECODER = _ENCODER | {"num_key_value_heads": 2}
-_ENCODER_DECODER = {
-    "vocab_size": 99,
-    "d_model": 32,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 37,
-    "decoder_ffn_dim": 37,
-    "max_position_embeddings": 64,
+_ENCODER_DECODER = {"vocab_size": 99, "d_model": 32, "max_position_embeddings": 64} | {
+    f"{part}_{name}": size
+    for part in ("encoder", "decoder")
+    for name, size in (("layers", 2), ("attention_heads", 4), ("ffn_dim", 37))
 }
 _T5 = {
-    "vocab_size": 99,
-    "d_model": 32,
-    "d_kv": 8,
-    "d_ff": 37,
-    "num_layers": 2,
-    "num_heads": 4,
+    "vocab_size": 99, "d_model": 32, "d_kv": 8, "d_ff": 37, "num_layers": 2, "num_heads": 4,
     "decoder_start_token_id": 0,
-}
-_VIT = {
-    "image_size": 30,
-    "patch_size": 6,
-    "num_channels": 3,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 37,
-}
+}  # fmt: skip
+_VIT = _SIZES | {"image_size": 30, "patch_size": 6, "num_channels": 3}
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,18 @@ import hashlib
 import json
 import math
 import os
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlencode
+from urllib.parse import parse_qs, unquote, urlencode, urlsplit
+
+from tests import warm
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 MOVED = "89abcdef0123456789abcdef0123456789abcdef"
@@ -25,6 +28,23 @@ def client_settings(endpoint: str, home: Path, **more: str) -> dict[str, str]:
     """The environment of a process whose client asks the Hub at `endpoint`, with a cache of its own."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
     return kept | {"HF_ENDPOINT": endpoint, "HF_HOME": str(home / "hf"), "HF_HUB_DISABLE_TELEMETRY": "1"} | more
+
+
+def run_asking(
+    endpoint: str, home: Path, *arguments: str, given: str = "", **more: str
+) -> subprocess.CompletedProcess[str]:
+    """Python with these arguments in a process of its own, whose client asks the Hub at `endpoint`."""
+    ran = subprocess.run(
+        [*warm.python(), *arguments], input=given, env=client_settings(endpoint, home, **more), check=False,
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert "Traceback" not in ran.stderr, ran.stderr
+    return ran
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """What a folder holds at any depth, as a repository."""
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @dataclass(frozen=True)
@@ -118,12 +138,11 @@ class Hub:
 
     def files(self, repo: str, revision: str) -> dict[str, bytes]:
         """The files of a repository at a revision."""
-        commit = self.head if revision == "main" else COMMIT if revision == "v1" else revision
-        return self.moved.get(repo, self.repos[repo]) if commit == MOVED else self.repos[repo]
+        return self.moved.get(repo, self.repos[repo]) if self.commit(repo, revision) == MOVED else self.repos[repo]
 
-    def commit(self, revision: str) -> str:
-        """The commit that a revision means."""
-        return {"main": self.head, "v1": COMMIT}.get(revision, revision)
+    def commit(self, repo: str, revision: str) -> str:
+        """The commit that a revision means; empty for one that there is not."""
+        return {"main": self.head, "v1": COMMIT, COMMIT: COMMIT, MOVED: MOVED}.get(revision, "")
 
     def weight_bytes(self) -> int:
         """Bytes of weight files that were sent."""
@@ -155,55 +174,39 @@ def _handler(hub: Hub, origin: str) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def do_HEAD(self) -> None:
-            self.answer(with_body=False)
-
         def do_GET(self) -> None:
-            self.answer(with_body=True)
-
-        def do_OPTIONS(self) -> None:
-            self.answer(with_body=False)
-
-        def answer(self, *, with_body: bool) -> None:
             time.sleep(hub.latency)
             path = unquote(self.path.partition("?")[0])
             allowed, told = hub.quota.take(path) if hub.quota is not None and origin == "hub" else (True, {})
             status, headers, body = self.made(path) if allowed else (429, {}, b"")
-            headers = told | headers
-            if hub.cors and status:
-                headers = _cross_origin(origin, self.headers.get("Origin", "*")) | headers
             if not status:
                 self.close_connection = True
                 hub.log.append(Request(origin, self.command, path, "", "Authorization" in self.headers, 0))
                 return
-            size = str(len(body))
+            shared = _cross_origin(origin, self.headers.get("Origin", "*")) if hub.cors else {}
             self.send_response(status)
-            for name, value in ({"Content-Length": size} | headers).items():
+            for name, value in ({"Content-Length": str(len(body))} | shared | told | headers).items():
                 self.send_header(name, value)
             self.end_headers()
             sent = 0
-            if with_body and body:
-                try:
-                    sent = (
-                        self.wfile.write(body)
-                        if not (hub.drip and origin == "cdn")
-                        else _drip(self.wfile, body, hub.drip)
-                    )
-                except OSError:
-                    sent = 0
-            token = "authorization" in {name.lower() for name in self.headers}
-            hub.log.append(Request(origin, self.command, path, self.headers.get("Range", ""), token, sent))
+            if self.command == "GET" and body:
+                with suppress(OSError):
+                    is_slow = hub.drip and origin == "cdn"
+                    sent = _drip(self.wfile, body, hub.drip) if is_slow else self.wfile.write(body)
+            range_, has_token = self.headers.get("Range", ""), "Authorization" in self.headers
+            hub.log.append(Request(origin, self.command, path, range_, has_token, sent))
+
+        do_HEAD = do_OPTIONS = do_GET
 
         def made(self, path: str) -> Answer:
-            return self.usual(path) if hub.answer is None else self.own(path)
-
-        def usual(self, path: str) -> Answer:
-            query = parse_qs(self.path.partition("?")[2])
-            return _cdn(hub, path, self.headers) if origin == "cdn" else _hub(hub, path, query)
-
-        def own(self, path: str) -> Answer:
-            found = hub.answer(origin, self.command, path) if hub.answer else None
-            return self.usual(path) if found is None else found
+            found = hub.answer(origin, self.command, path) if hub.answer is not None else None
+            if found is not None:
+                return found
+            return (
+                _cdn(hub, path, self.headers)
+                if origin == "cdn"
+                else _hub(hub, path, parse_qs(urlsplit(self.path).query))
+            )
 
         def log_message(self, format: str, *args: Any) -> None:
             return
@@ -235,13 +238,9 @@ def _error(status: int, code: str) -> Answer:
 def _hub(hub: Hub, path: str, query: dict[str, list[str]]) -> Answer:
     if path.startswith("/api/"):
         return _api(hub, path, query)
-    if "/resolve/" not in path:
+    repo, is_of_file, rest = path.lstrip("/").partition("/resolve/")
+    if not is_of_file:
         return 404, {}, b"{}"
-    return _resolve(hub, path)
-
-
-def _resolve(hub: Hub, path: str) -> Answer:
-    repo, _, rest = path.lstrip("/").partition("/resolve/")
     revision, _, name = rest.partition("/")
     if repo in hub.renamed:
         return 307, {"Location": f"/{hub.renamed[repo]}/resolve/{rest}"}, b""
@@ -250,7 +249,7 @@ def _resolve(hub: Hub, path: str) -> Answer:
         return problem
     if name not in hub.files(repo, revision):
         return _error(404, "EntryNotFound")
-    return _file(hub, repo, hub.commit(revision), name)
+    return _file(hub, repo, hub.commit(repo, revision), name)
 
 
 def _problem(hub: Hub, repo: str, revision: str) -> Answer | None:
@@ -258,7 +257,7 @@ def _problem(hub: Hub, repo: str, revision: str) -> Answer | None:
         return _error(403, "GatedRepo")
     if repo not in hub.repos:
         return _error(404, "RepoNotFound")
-    return None if revision in {"main", "v1", COMMIT, MOVED} else _error(404, "RevisionNotFound")
+    return None if hub.commit(repo, revision) else _error(404, "RevisionNotFound")
 
 
 def _api(hub: Hub, path: str, query: dict[str, list[str]]) -> Answer:
@@ -280,13 +279,13 @@ def _model(hub: Hub, rest: str) -> Answer:
     if problem:
         return problem
     body = json.dumps(_described(hub, repo, revision))
-    headers = {"Content-Type": "application/json", "X-Repo-Commit": hub.commit(revision)}
+    headers = {"Content-Type": "application/json", "X-Repo-Commit": hub.commit(repo, revision)}
     return 200, headers, body.encode()
 
 
 def _described(hub: Hub, repo: str, revision: str = "main") -> dict[str, Any]:
     siblings = [{"rfilename": name} for name in hub.files(repo, revision)]
-    return {"id": repo, "modelId": repo, "sha": hub.commit(revision), "siblings": siblings, "private": False}
+    return {"id": repo, "modelId": repo, "sha": hub.commit(repo, revision), "siblings": siblings, "private": False}
 
 
 def _listing(hub: Hub, query: dict[str, list[str]]) -> Answer:
@@ -311,17 +310,12 @@ def _collection(hub: Hub, slug: str) -> Answer:
     """A collection of models, with ids only, as the Hub has it."""
     if slug not in hub.collections:
         return 404, {}, b"{}"
-    items = [
-        {"_id": str(at), "id": repo, "type": "model", "position": at} for at, repo in enumerate(hub.collections[slug])
-    ]
-    found: dict[str, object] = {
-        "slug": slug,
-        "title": slug,
-        "owner": {"name": "someone"},
-        "items": items,
-        "lastUpdated": "2026-01-01T00:00:00.000Z",
-    }
-    found |= {"position": 0, "private": False, "theme": "blue", "upvotes": 0}
+    listed = enumerate(hub.collections[slug])
+    found = {
+        "slug": slug, "title": slug, "owner": {"name": "someone"}, "lastUpdated": "2026-01-01T00:00:00.000Z",
+        "items": [{"_id": str(at), "id": repo, "type": "model", "position": at} for at, repo in listed],
+        "position": 0, "private": False, "theme": "blue", "upvotes": 0,
+    }  # fmt: skip
     return 200, {"Content-Type": "application/json"}, json.dumps(found).encode()
 
 
@@ -345,10 +339,15 @@ def _etag(name: str, content: bytes) -> str:
     return f'"{hashlib.sha256(known).hexdigest()}"'
 
 
+def _stored(hub: Hub, place: str) -> tuple[str, str, Any]:
+    """The commit, name and content of a file at `REPO/COMMIT/NAME`."""
+    repo = next(repo for repo in hub.repos if place.startswith(f"{repo}/"))
+    commit, _, name = place.removeprefix(f"{repo}/").partition("/")
+    return commit, name, hub.files(repo, commit)[name]
+
+
 def _own_cache(hub: Hub, rest: str) -> Answer:
-    repo = next(repo for repo in hub.repos if rest.startswith(f"{repo}/"))
-    commit, _, name = rest.removeprefix(f"{repo}/").partition("/")
-    content = hub.files(repo, commit)[name]
+    commit, name, content = _stored(hub, rest)
     return 200, {"X-Repo-Commit": commit, "ETag": _etag(name, content), "Content-Type": "text/plain"}, content[:]
 
 
@@ -358,10 +357,7 @@ def _cdn(hub: Hub, path: str, headers: Any) -> Answer:
     if hub.busy:
         hub.busy -= 1
         return 503, hub.busy_headers, b""
-    held = path.lstrip("/")
-    repo = next(repo for repo in hub.repos if held.startswith(f"{repo}/"))
-    commit, _, name = held.removeprefix(f"{repo}/").partition("/")
-    content = hub.files(repo, commit)[name]
+    _, _, content = _stored(hub, path.lstrip("/"))
     wanted = headers.get("Range", "")
     if not wanted or hub.ignore_range:
         return 200, {}, content[:]

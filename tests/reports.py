@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 from headscope.core.facts.stored.unplaced import UnplacedReason
 from headscope.facts import (
@@ -73,18 +74,9 @@ def stage(  # noqa: PLR0917 - a stage has that many fields
 ) -> Stage:
     """A stage that reads the one before it; functional unless its class is a leaf of PyTorch."""
     functional = module_class not in {"Linear", "Dropout", "Tanh"}
+    read, made = shapes
     return Stage(
-        index,
-        operation,
-        module,
-        module_class,
-        functional,
-        (shapes[0],),
-        shapes[1],
-        parameters,
-        *source,
-        detail,
-        (index - 1,),
+        index, operation, module, module_class, functional, (read,), made, parameters, *source, detail, (index - 1,)
     )
 
 
@@ -129,6 +121,27 @@ def report(facts: CheckpointFacts, about: ModelFacts, weights: WeightDiff, head:
     return Report("0.1.0", "inspect", ENVIRONMENT, facts, about, weights, head)
 
 
+def as_diff(report: Report) -> Report:
+    """What `diff-weights` says of the same checkpoint."""
+    return replace(report, command="diff-weights", head=None)
+
+
+def a_head(report: Report) -> Head:
+    """The head of a report that has one."""
+    assert report.head is not None
+    return report.head
+
+
+def with_head(report: Report, **changes: Any) -> Report:
+    """The report with other facts of its head."""
+    return replace(report, head=replace(a_head(report), **changes))
+
+
+def with_model(report: Report, **changes: Any) -> Report:
+    """The report with other facts of its model."""
+    return replace(report, model=replace(report.model, **changes))
+
+
 def encoder_layers(prefix: str, key_prefix: str) -> tuple[ParameterOrigin, ...]:
     """Twelve layers of a few parameters each; the norms are stored under TensorFlow's names."""
     return tuple(
@@ -149,6 +162,51 @@ def renames_of(origins: tuple[ParameterOrigin, ...]) -> tuple[Rename, ...]:
     return tuple(Rename(item.name, item.checkpoint_keys) for item in named)
 
 
+def weights_of(
+    loaded: int, base: tuple[ParameterOrigin, ...], parameters: tuple[HeadParameter, ...], *groups: UnusedGroup,
+    unused: tuple[TensorHeader, ...] = (),
+) -> WeightDiff:  # fmt: skip
+    """What the checkpoint gives of a base model and of a head."""
+    found = sorted(parameters, key=lambda item: item.name)
+    head = (origin(p.name, p.shape, p.status, p.checkpoint_keys, "pooler" in p.name) for p in parameters)
+    return WeightDiff(
+        loaded=loaded,
+        new=tuple(item.name for item in found if item.status is NEW),
+        mismatched=tuple(Mismatch(p.name, p.checkpoint_shape, p.shape) for p in found if p.checkpoint_shape),
+        unused=tuple(key for group in groups for key in group.keys),
+        tied=(),
+        renamed=renames_of(base),
+        unused_groups=groups,
+        parameters=(*base, *head),
+        unused_tensors=unused,
+    )
+
+
+def stages_of(
+    file: str, parameters: tuple[HeadParameter, ...], *rows: tuple[str, str, str, int, str]
+) -> tuple[Stage, ...]:
+    """The way from a token to three scores: operation, module, its class, the line in the file, and details."""
+    return tuple(
+        stage(
+            at, operation, module, module_class, (file, line),
+            (VECTOR if at else TOKENS, VECTOR if at + 1 < len(rows) else ("batch", 3)),
+            tuple(p.name for p in parameters if module_class == "Linear" and p.name.startswith(f"{module}.")), detail,
+        )
+        for at, (operation, module, module_class, line, detail) in enumerate(rows)
+    )  # fmt: skip
+
+
+def first_token(token: str, first: Stage) -> Pooling:
+    """The pooling of a head whose first stage takes the token at position 0."""
+    return Pooling(
+        PoolingKind.FIRST_TOKEN,
+        (token,),
+        f"position 0 of every sequence, the {token} token, padding or not",
+        (Evidence(first.operation, first.module, first.file, first.line),),
+        one_part(PoolingKind.FIRST_TOKEN, Positions(Where.INDEX, 0, token=token)),
+    )
+
+
 ROBERTA = "transformers/models/roberta/modeling_roberta.py"
 BERT = "transformers/models/bert/modeling_bert.py"
 DISTILBERT = "transformers/models/distilbert/modeling_distilbert.py"
@@ -163,55 +221,36 @@ def roberta() -> Report:
         head_parameter("classifier.out_proj.weight", (3, 768), NEW),
         head_parameter("classifier.out_proj.bias", (3,), NEW),
     )
-    dense, out = tuple(p.name for p in parameters[:2]), tuple(p.name for p in parameters[2:])
-    stages = (
-        stage(
-            0,
-            "select",
-            "classifier",
-            "RobertaClassificationHead",
-            (ROBERTA, 1155),
-            (TOKENS, VECTOR),
-            (),
-            "[:, 0, :]",
-        ),
-        stage(1, "dropout", "classifier.dropout", "Dropout", (ROBERTA, 1156), (VECTOR, VECTOR), (), "p=0.1"),
-        stage(2, "linear", "classifier.dense", "Linear", (ROBERTA, 1157), (VECTOR, VECTOR), dense),
-        stage(3, "tanh", "classifier", "RobertaClassificationHead", (ROBERTA, 1158), (VECTOR, VECTOR)),
-        stage(4, "dropout", "classifier.dropout", "Dropout", (ROBERTA, 1159), (VECTOR, VECTOR), (), "p=0.1"),
-        stage(5, "linear", "classifier.out_proj", "Linear", (ROBERTA, 1160), (VECTOR, ("batch", 3)), out),
+    owner = "RobertaClassificationHead"
+    stages = stages_of(
+        ROBERTA,
+        parameters,
+        ("select", "classifier", owner, 1155, "[:, 0, :]"),
+        ("dropout", "classifier.dropout", "Dropout", 1156, "p=0.1"),
+        ("linear", "classifier.dense", "Linear", 1157, ""),
+        ("tanh", "classifier", owner, 1158, ""),
+        ("dropout", "classifier.dropout", "Dropout", 1159, "p=0.1"),
+        ("linear", "classifier.out_proj", "Linear", 1160, ""),
     )
-    pooling = Pooling(
-        PoolingKind.FIRST_TOKEN,
-        ("<s>",),
-        "position 0 of every sequence, the <s> token, padding or not",
-        (Evidence("select", "classifier", ROBERTA, 1155),),
-        one_part(PoolingKind.FIRST_TOKEN, Positions(Where.INDEX, 0, token="<s>")),
-    )
-    unused = (
-        "lm_head.bias", "lm_head.dense.bias", "lm_head.dense.weight", "lm_head.layer_norm.bias",
-        "lm_head.layer_norm.weight",
-    )  # fmt: skip
+    shapes = {
+        "lm_head.bias": (50265,), "lm_head.dense.bias": (768,), "lm_head.dense.weight": (768, 768),
+        "lm_head.layer_norm.bias": (768,), "lm_head.layer_norm.weight": (768,),
+    }  # fmt: skip
     embedding = "roberta.embeddings.word_embeddings.weight"
-    shapes = ((50265,), (768,), (768, 768), (768,), (768,))
     base = (
         origin(embedding, (50265, 768), LOADED, (embedding,), True),
         *encoder_layers("roberta.encoder.layer", "roberta.encoder.layer"),
-    )  # fmt: skip
-    weights = WeightDiff(
-        loaded=197,
-        new=tuple(sorted(p.name for p in parameters)),
-        mismatched=(),
-        unused=unused,
-        tied=(),
-        renamed=renames_of(base),
-        unused_groups=(UnusedGroup(unused, "masked-language-model head", ("RobertaForMaskedLM",)),),
-        parameters=(*base, *(origin(p.name, p.shape, NEW, (), False) for p in parameters)),
-        unused_tensors=tuple(TensorHeader(k, "float32", s) for k, s in zip(unused, shapes, strict=True)),
+    )
+    weights = weights_of(
+        197,
+        base,
+        parameters,
+        UnusedGroup(tuple(shapes), "masked-language-model head", ("RobertaForMaskedLM",)),
+        unused=tuple(TensorHeader(key, "float32", shape) for key, shape in shapes.items()),
     )
     head = Head(
-        ("classifier",), pooling, stages, parameters, "logits = out_proj(tanh(dense(h[<s>])))", TOKENS,
-        features="tanh(dense(h[<s>]))",
+        ("classifier",), first_token("<s>", stages[0]), stages, parameters, "logits = out_proj(tanh(dense(h[<s>])))",
+        TOKENS, features="tanh(dense(h[<s>]))",
     )  # fmt: skip
     counts = ParameterCounts(124_647_939, 124_055_040, 592_899, 592_899)
     about = model("RobertaForSequenceClassification", counts)
@@ -227,20 +266,14 @@ def bert() -> Report:
         head_parameter("classifier.weight", (3, 768), NEW),
         head_parameter("classifier.bias", (3,), NEW),
     )
-    dense, out = tuple(p.name for p in parameters[:2]), tuple(p.name for p in parameters[2:])
-    stages = (
-        stage(0, "select", "bert.pooler", "BertPooler", (BERT, 460), (TOKENS, VECTOR), (), "[:, 0]"),
-        stage(1, "linear", "bert.pooler.dense", "Linear", (BERT, 461), (VECTOR, VECTOR), dense),
-        stage(2, "tanh", "bert.pooler.activation", "Tanh", (BERT, 462), (VECTOR, VECTOR)),
-        stage(3, "dropout", "dropout", "Dropout", (BERT, 1140), (VECTOR, VECTOR), (), "p=0.1"),
-        stage(4, "linear", "classifier", "Linear", (BERT, 1141), (VECTOR, ("batch", 3)), out),
-    )
-    pooling = Pooling(
-        PoolingKind.FIRST_TOKEN,
-        ("[CLS]",),
-        "position 0 of every sequence, the [CLS] token, padding or not",
-        (Evidence("select", "bert.pooler", BERT, 460),),
-        one_part(PoolingKind.FIRST_TOKEN, Positions(Where.INDEX, 0, token="[CLS]")),
+    stages = stages_of(
+        BERT,
+        parameters,
+        ("select", "bert.pooler", "BertPooler", 460, "[:, 0]"),
+        ("linear", "bert.pooler.dense", "Linear", 461, ""),
+        ("tanh", "bert.pooler.activation", "Tanh", 462, ""),
+        ("dropout", "dropout", "Dropout", 1140, "p=0.1"),
+        ("linear", "classifier", "Linear", 1141, ""),
     )
     masked = (
         "cls.predictions.bias", "cls.predictions.decoder.weight", "cls.predictions.transform.LayerNorm.beta",
@@ -248,25 +281,15 @@ def bert() -> Report:
         "cls.predictions.transform.dense.weight",
     )  # fmt: skip
     sentence = ("cls.seq_relationship.bias", "cls.seq_relationship.weight")
-    base = encoder_layers("bert.encoder.layer", "bert.encoder.layer")
-    weights = WeightDiff(
-        loaded=199,
-        new=("classifier.bias", "classifier.weight"),
-        mismatched=(),
-        unused=(*masked, *sentence),
-        tied=(),
-        renamed=renames_of(base),
-        unused_groups=(
-            UnusedGroup(masked, "masked-language-model head", ("BertForMaskedLM",)),
-            UnusedGroup(sentence, "next-sentence-prediction head", ("BertForNextSentencePrediction",)),
-        ),
-        parameters=(
-            *base,
-            *(origin(p.name, p.shape, p.status, p.checkpoint_keys, "pooler" in p.name) for p in parameters),
-        ),
+    weights = weights_of(
+        199,
+        encoder_layers("bert.encoder.layer", "bert.encoder.layer"),
+        parameters,
+        UnusedGroup(masked, "masked-language-model head", ("BertForMaskedLM",)),
+        UnusedGroup(sentence, "next-sentence-prediction head", ("BertForNextSentencePrediction",)),
     )
     head = Head(
-        ("bert.pooler", "dropout", "classifier"), pooling, stages, parameters,
+        ("bert.pooler", "dropout", "classifier"), first_token("[CLS]", stages[0]), stages, parameters,
         "logits = classifier(tanh(bert.pooler.dense(h[[CLS]])))", TOKENS,
         features="tanh(bert.pooler.dense(h[[CLS]]))",
     )  # fmt: skip
@@ -289,44 +312,25 @@ def distilbert_mismatch() -> Report:
         head_parameter("classifier.weight", (3, 768), MISMATCHED, (2, 768)),
         head_parameter("classifier.bias", (3,), MISMATCHED, (2,)),
     )
-    dense, out = tuple(p.name for p in parameters[:2]), tuple(p.name for p in parameters[2:])
     owner = "DistilBertForSequenceClassification"
-    stages = (
-        stage(0, "select", "", owner, (DISTILBERT, 634), (TOKENS, VECTOR), (), "[:, 0]"),
-        stage(1, "linear", "pre_classifier", "Linear", (DISTILBERT, 635), (VECTOR, VECTOR), dense),
-        stage(2, "relu", "", owner, (DISTILBERT, 636), (VECTOR, VECTOR)),
-        stage(3, "dropout", "dropout", "Dropout", (DISTILBERT, 637), (VECTOR, VECTOR), (), "p=0.2"),
-        stage(4, "linear", "classifier", "Linear", (DISTILBERT, 638), (VECTOR, ("batch", 3)), out),
-    )
-    pooling = Pooling(
-        PoolingKind.FIRST_TOKEN,
-        ("[CLS]",),
-        "position 0 of every sequence, the [CLS] token, padding or not",
-        (Evidence("select", "", DISTILBERT, 634),),
-        one_part(PoolingKind.FIRST_TOKEN, Positions(Where.INDEX, 0, token="[CLS]")),
-    )
-    weights = WeightDiff(
-        loaded=102,
-        new=(),
-        mismatched=(
-            Mismatch("classifier.bias", (2,), (3,)),
-            Mismatch("classifier.weight", (2, 768), (3, 768)),
-        ),
-        unused=(),
-        tied=(),
-        renamed=(),
-        parameters=tuple(origin(p.name, p.shape, p.status, p.checkpoint_keys, False) for p in parameters),
+    stages = stages_of(
+        DISTILBERT,
+        parameters,
+        ("select", "", owner, 634, "[:, 0]"),
+        ("linear", "pre_classifier", "Linear", 635, ""),
+        ("relu", "", owner, 636, ""),
+        ("dropout", "dropout", "Dropout", 637, "p=0.2"),
+        ("linear", "classifier", "Linear", 638, ""),
     )
     head = Head(
-        ("pre_classifier", "dropout", "classifier"), pooling, stages, parameters,
+        ("pre_classifier", "dropout", "classifier"), first_token("[CLS]", stages[0]), stages, parameters,
         "logits = classifier(relu(pre_classifier(h[[CLS]])))", TOKENS,
         features="relu(pre_classifier(h[[CLS]]))",
     )  # fmt: skip
     counts = ParameterCounts(66_955_779, 66_362_880, 592_899, 592_899)
-    about = model("DistilBertForSequenceClassification", counts)
     name = "distilbert-base-uncased-finetuned-sst-2-english"
-    facts = checkpoint(name, "DistilBertForSequenceClassification", "distilbert", 104, 267_832_558)
-    return report(facts, about, weights, head)
+    facts = checkpoint(name, owner, "distilbert", 104, 267_832_558)
+    return report(facts, model(owner, counts), weights_of(102, (), parameters), head)
 
 
 def gpt2() -> Report:
@@ -334,18 +338,10 @@ def gpt2() -> Report:
     parameters = (head_parameter("score.weight", (3, 768), NEW),)
     owner = "GPT2ForSequenceClassification"
     scores: Shape = ("batch", "sequence", 3)
+    picked = "[range(batch), last_non_pad_token]"
     stages = (
         stage(0, "linear", "score", "Linear", (GPT2, 920), (TOKENS, scores), ("score.weight",)),
-        stage(
-            1,
-            "index",
-            "",
-            owner,
-            (GPT2, 945),
-            (scores, ("batch", 3)),
-            (),
-            "[range(batch), last_non_pad_token]",
-        ),
+        stage(1, "index", "", owner, (GPT2, 945), (scores, ("batch", 3)), (), picked),
     )
     pooling = Pooling(
         PoolingKind.LAST_NON_PAD_TOKEN,
@@ -359,37 +355,28 @@ def gpt2() -> Report:
         origin(f"transformer.h.{layer}.ln_1.weight", (768,), LOADED, (f"h.{layer}.ln_1.weight",), True)
         for layer in range(12)
     )
-    weights = WeightDiff(
-        loaded=148,
-        new=("score.weight",),
-        mismatched=(),
-        unused=unused,
-        tied=(),
-        renamed=renames_of(base),
-        unused_groups=(UnusedGroup(unused, "buffers that Transformers computes", reason=UnplacedReason.OLDER_VERSION),),
-        parameters=(*base, origin("score.weight", (3, 768), NEW, (), False)),
-        unused_tensors=tuple(
-            TensorHeader(key, "float32", (1, 1, 1024 if key != unused[7] else 512, 1024)) for key in unused
-        ),
+    weights = weights_of(
+        148,
+        base,
+        parameters,
+        UnusedGroup(unused, "buffers that Transformers computes", reason=UnplacedReason.OLDER_VERSION),
+        unused=tuple(TensorHeader(key, "float32", (1, 1, 1024 if key != unused[7] else 512, 1024)) for key in unused),
     )
     head = Head(
         ("score",), pooling, stages, parameters, "logits = score(h)[last non-pad]", TOKENS,
         (UnusedModule("transformer.wpe_extra", "Embedding", False),), features="h[last non-pad]",
     )  # fmt: skip
     counts = ParameterCounts(124_442_112, 124_439_808, 2304, 2304)
-    about = model("GPT2ForSequenceClassification", counts)
+    about = model(owner, counts)
     return report(checkpoint("gpt2", "GPT2LMHeadModel", "gpt2", 160, 548_105_171), about, weights, head)
 
 
 def hostile() -> Report:
     """bert-base-uncased with names that attack the terminal, Rich's markup and JSON."""
-    honest = bert()
     labels = ("\x1b[2Jgone", "[red]a[/0]", "c1 \x9b31m \u202e bidi \ud800 :smile:")
-    return replace(
-        honest,
-        checkpoint=replace(honest.checkpoint, reference="[link=http://x]e\x1b]0;vil\x07", notices=("line\nbreak\x00",)),
-        model=replace(honest.model, labels=labels, labels_are_placeholders=False),
-    )
+    honest = with_model(bert(), labels=labels, labels_are_placeholders=False)
+    facts = replace(honest.checkpoint, reference="[link=http://x]e\x1b]0;vil\x07", notices=("line\nbreak\x00",))
+    return replace(honest, checkpoint=facts)
 
 
 REPORTS = {

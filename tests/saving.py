@@ -4,15 +4,23 @@ import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from packaging.version import Version
+from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
+from headscope.facts import WeightDiff
 
-def _state(model: PreTrainedModel) -> dict[str, torch.Tensor]:
-    return dict(model.state_dict())
+
+def save_state(state: dict[str, torch.Tensor], path: Path) -> None:
+    """A state dict in a file of the format that its name says."""
+    if path.suffix == ".safetensors":
+        save_file({key: value.clone() for key, value in state.items()}, path, metadata={"format": "pt"})
+    else:
+        torch.save(state, path)
 
 
 def save_safetensors(model: PreTrainedModel, folder: Path) -> None:
@@ -26,7 +34,7 @@ def save_sharded_safetensors(model: PreTrainedModel, folder: Path) -> None:
 
 def save_torch_zip(model: PreTrainedModel, folder: Path) -> None:
     model.config.save_pretrained(folder)
-    torch.save(_state(model), folder / "pytorch_model.bin")
+    torch.save(dict(model.state_dict()), folder / "pytorch_model.bin")
 
 
 def save_torch_older_zip(model: PreTrainedModel, folder: Path) -> None:
@@ -44,12 +52,12 @@ def save_torch_older_zip(model: PreTrainedModel, folder: Path) -> None:
 def save_torch_legacy(model: PreTrainedModel, folder: Path) -> None:
     """The format before zip: a row of pickles, then the raw storages."""
     model.config.save_pretrained(folder)
-    torch.save(_state(model), folder / "pytorch_model.bin", _use_new_zipfile_serialization=False)
+    torch.save(dict(model.state_dict()), folder / "pytorch_model.bin", _use_new_zipfile_serialization=False)
 
 
 def save_sharded_torch(model: PreTrainedModel, folder: Path) -> None:
     model.config.save_pretrained(folder)
-    items = list(_state(model).items())
+    items = list(model.state_dict().items())
     half = len(items) // 2
     weight_map: dict[str, str] = {}
     for number, part in enumerate((items[:half], items[half:]), start=1):
@@ -68,6 +76,14 @@ FORMATS: dict[str, Callable[[PreTrainedModel, Path], None]] = {
     "torch-legacy": save_torch_legacy,
     "sharded-torch": save_sharded_torch,
 }
+
+
+def assert_as_loaded(found: WeightDiff, info: dict[str, Any]) -> None:
+    """The diff is what a real load tells, with `output_loading_info=True` and `ignore_mismatched_sizes=True`."""
+    assert set(found.new) == set(info["missing_keys"])
+    assert set(found.unused) == set(info["unexpected_keys"])
+    mismatched = {(item.parameter, item.checkpoint_shape, item.model_shape) for item in found.mismatched}
+    assert mismatched == {(name, tuple(one), tuple(other)) for name, one, other in info["mismatched_keys"]}
 
 
 def skip_without_native_adapters() -> None:

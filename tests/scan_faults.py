@@ -15,8 +15,6 @@ from headscope.slices.fleet.target import Target
 class Hangs(Target):
     """Never comes back."""
 
-    __slots__ = ()
-
     def request(self, template: Request) -> NoReturn:
         while True:
             time.sleep(1)
@@ -24,8 +22,6 @@ class Hangs(Target):
 
 class Dies(Target):
     """Takes the process with it, as a fault in compiled code does."""
-
-    __slots__ = ()
 
     def request(self, template: Request) -> NoReturn:
         os.kill(os.getpid(), signal.SIGSEGV)
@@ -35,16 +31,12 @@ class Dies(Target):
 class Leaves(Target):
     """Ends the process without a word."""
 
-    __slots__ = ()
-
     def request(self, template: Request) -> NoReturn:
         os._exit(7)
 
 
 class Fills(Target):
     """Takes memory until there is none."""
-
-    __slots__ = ()
 
     def request(self, template: Request) -> NoReturn:
         taken = []
@@ -55,8 +47,6 @@ class Fills(Target):
 class Slow(Target):
     """Takes a while."""
 
-    __slots__ = ()
-
     def request(self, template: Request) -> Request:
         time.sleep(1)
         return Target.request(self, template)
@@ -65,16 +55,12 @@ class Slow(Target):
 class Raises(Target):
     """Raises what nobody foresaw."""
 
-    __slots__ = ()
-
     def request(self, template: Request) -> NoReturn:
         raise ZeroDivisionError("seven")
 
 
 class Imports(Target):
     """Imports a module of Transformers from a file of its own, whose path is its reference."""
-
-    __slots__ = ()
 
     def request(self, template: Request) -> NoReturn:
         import transformers
@@ -87,8 +73,6 @@ class Imports(Target):
 
 class Grows(Target):
     """Takes 1 GB, and imports a module that takes 1 GB, three times; its reference is that of `Imports`."""
-
-    __slots__ = ()
 
     def request(self, template: Request) -> NoReturn:
         import transformers
@@ -104,8 +88,6 @@ class Grows(Target):
 
 class Told(Target):
     """Tells in its row what the worker has imported so far."""
-
-    __slots__ = ()
 
     def request(self, template: Request) -> NoReturn:
         raise RuntimeError(" ".join(name for name in ("torch", "transformers") if name in sys.modules) or "neither")

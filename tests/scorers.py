@@ -1,13 +1,15 @@
 """Small language models and encoders with a tokenizer, as other libraries save them."""
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import transformers
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "no", "yes", *(f"w{number}" for number in range(94)))
-_SIZES: dict[str, object] = {
+SIZES: dict[str, object] = {
     "vocab_size": len(WORDS),
     "hidden_size": 16,
     "intermediate_size": 32,
@@ -29,19 +31,28 @@ _OF_FAMILY: dict[str, dict[str, object]] = {
 FAMILIES = ("Qwen3", "Gemma", "Llama", "Gemma2", "Granite", "OPT")
 
 
-def save_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
-    """A tokenizer of whole words, with padding on the side that is the class's default."""
-    inner = Tokenizer(models.WordLevel({word: at for at, word in enumerate(WORDS)}, unk_token="[UNK]"))
-    inner.pre_tokenizer = pre_tokenizers.Whitespace()
-    special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="[SEP]", **special)
+def save_tokenizer(folder: Path, *, is_framed: bool = False, **options: Any) -> PreTrainedTokenizerFast:
+    """A tokenizer of whole words, with padding on the side that is the class's default; framed, [CLS] text [SEP]."""
+    tokenizer = word_tokenizer(WORDS, eos_token="[SEP]", **options)
+    if is_framed:
+        tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+            single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+        )
     tokenizer.save_pretrained(folder)
     return tokenizer
 
 
+def word_tokenizer(words: Iterable[str], **options: Any) -> PreTrainedTokenizerFast:
+    """A tokenizer of these words between spaces, with the special tokens of BERT among them."""
+    inner = Tokenizer(models.WordLevel({word: at for at, word in enumerate(words)}, unk_token="[UNK]"))
+    inner.pre_tokenizer = pre_tokenizers.Whitespace()
+    special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    return PreTrainedTokenizerFast(tokenizer_object=inner, **special, **options)
+
+
 def save_language_model(family: str, folder: Path, **settings: object) -> PreTrainedModel:
     """A causal language model with random weights, and its tokenizer."""
-    config = getattr(transformers, f"{family}Config")(**_SIZES | _OF_FAMILY.get(family, {}) | settings)
+    config = getattr(transformers, f"{family}Config")(**SIZES | _OF_FAMILY.get(family, {}) | settings)
     model: PreTrainedModel = getattr(transformers, f"{family}ForCausalLM")(config)
     model.save_pretrained(folder)
     save_tokenizer(folder)

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import BertConfig, BertForSequenceClassification
 
 import headscope
 from headscope.core.facts.plain import to_dict
@@ -23,10 +22,7 @@ NAMES = ("bert", "gpt2", "roberta", "xlnet", "llama", "t5", "vit", "distilbert")
 def trainer(steps: int | None, stop: threading.Event) -> list[float]:
     """The losses of a small training with dropout, until `stop` or for `steps`."""
     generator = torch.Generator().manual_seed(1)
-    config = BertConfig(
-        vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=20, num_labels=3
-    )
-    model = BertForSequenceClassification(config).train()
+    model = FAMILIES["bert"].build("BertForSequenceClassification", num_labels=3).train()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.1)
@@ -98,13 +94,15 @@ def test_checkpoints_inspected_in_threads_equal_the_lone_inspections() -> None:
     def inspect(name: str) -> dict[str, Any]:
         return to_dict(headscope.inspect(name, offline=True, num_labels=3))
 
-    kept = (torch.get_default_dtype(), torch.linspace, nn.init.normal_, torch.autocast, torch.is_autocast_enabled)
+    def of_torch() -> tuple[Any, ...]:
+        return torch.get_default_dtype(), torch.linspace, nn.init.normal_, torch.autocast, torch.is_autocast_enabled
+
+    kept = of_torch()
     alone = {name: inspect(name) for name in set(names)}
     with training(), ThreadPoolExecutor(THREADS) as pool:
         found = list(pool.map(inspect, names))
     assert found == [alone[name] for name in names]
-    now = (torch.get_default_dtype(), torch.linspace, nn.init.normal_, torch.autocast, torch.is_autocast_enabled)
-    assert now == kept
+    assert of_torch() == kept
 
 
 class Meeting(nn.Module):

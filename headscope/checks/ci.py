@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
+from urllib.parse import quote
 from xml.etree import ElementTree
 
 from headscope.checks.facts import CheckResult
@@ -15,7 +16,6 @@ from headscope.core.words.safe import code_span, plain, safe
 from headscope.shared.topics import topics
 
 _GITHUB = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
-_SARIF = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "note"}
 
 RuleTitles = Sequence[tuple[str, str]]
 
@@ -26,16 +26,12 @@ def github_text(results: Sequence[CheckResult], rules: RuleTitles) -> str:
 
 
 def _annotation_lines(result: CheckResult) -> Iterable[str]:
+    kind = "notice" if result.verdict is Verdict.PASSED else "error"
     for finding in result.findings:
         title = f"{finding.id} {finding.title} ({result.reference})"
         yield _workflow_command(_GITHUB[finding.severity], title, f"{finding.message} {finding.remedy}")
     for gap in merged_gaps(result.not_determined):
-        yield _workflow_command(
-            "notice" if result.verdict is Verdict.PASSED else "error",
-            f"not determined: {gap.topic} ({result.reference})",
-            gap.reason,
-        )
-    kind = {Verdict.PASSED: "notice", Verdict.FAILED: "error", Verdict.NOT_DETERMINED: "error"}[result.verdict]
+        yield _workflow_command(kind, f"not determined: {gap.topic} ({result.reference})", gap.reason)
     yield _workflow_command(kind, result.reference, verdict_words(result))
 
 
@@ -75,9 +71,6 @@ def _add_suite(root: ElementTree.Element, result: CheckResult, titles: dict[str,
         "testsuite",
         name=safe(f"{result.reference} ({result.profile.value})"),
         tests=str(len(result.rules) + len(general)),
-        failures=str(len(failing)),
-        errors=str(len([rule for rule in result.rules if rule in gaps]) + len(general)),
-        skipped=str(len([rule for rule in result.rules if rule in skipped and rule not in by_rule])),
     )
     for rule in result.rules:
         case = ElementTree.SubElement(suite, "testcase", classname="headscope", name=f"{rule} {titles.get(rule, '')}")
@@ -96,6 +89,9 @@ def _add_suite(root: ElementTree.Element, result: CheckResult, titles: dict[str,
     for gap in general:
         case = ElementTree.SubElement(suite, "testcase", classname="headscope", name=safe(gap.topic))
         ElementTree.SubElement(case, "error", message=safe(gap.reason), type="not determined")
+    # Readers hold the counts against the elements, and a rule may have findings and a gap.
+    for count, element in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        suite.set(count, str(len(suite.findall(f"testcase/{element}"))))
 
 
 def sarif_text(results: Sequence[CheckResult], rules: RuleTitles) -> str:
@@ -144,25 +140,16 @@ def _sarif_rule(name: str, title: str) -> dict[str, Any]:
 
 def _sarif_result(finding: Finding, result: CheckResult) -> dict[str, Any]:
     names = [{"fullyQualifiedName": safe(name), "kind": "member"} for name in finding.parameters]
-    location: dict[str, Any] = {"physicalLocation": {"artifactLocation": {"uri": _reference_uri(result.reference)}}}
+    # `surrogatepass`: Python reads a folder name that is not UTF-8 with lone surrogates.
+    uri = quote(result.reference, safe="/@", errors="surrogatepass")
+    location: dict[str, Any] = {"physicalLocation": {"artifactLocation": {"uri": uri}}}
     return {
         "ruleId": finding.id,
-        "level": _SARIF[finding.severity],
+        "level": finding.severity.value,
         "message": {"text": safe(f"{finding.message} {finding.remedy}")},
         "locations": [location | ({"logicalLocations": names} if names else {})],
         "partialFingerprints": {"headscope/v1": f"{finding.id}:{','.join(finding.parameters)}"},
     }
-
-
-def _reference_uri(reference: str) -> str:
-    """Writes the reference as a URI: everything but its plain characters as percent codes."""
-    # `surrogatepass`: Python reads a folder name that is not UTF-8 with lone surrogates.
-    return "".join(
-        sign
-        if sign.isascii() and (sign.isalnum() or sign in "-._~/@")
-        else "".join(f"%{byte:02X}" for byte in sign.encode("utf-8", "surrogatepass"))
-        for sign in reference
-    )
 
 
 def markdown_text(results: Sequence[CheckResult], rules: RuleTitles) -> str:

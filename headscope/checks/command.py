@@ -82,7 +82,7 @@ def check_command(  # noqa: PLR0917  Typer passes every option by name
         gated = _run_models(models or _project_models(gate), gate, tell, written.kind, given)
     if known.write_baseline is not None:
         _keep_baseline(known.write_baseline, gated.results, is_told=not written.quiet)
-    _write_results(written, gated)
+    _write_results(written, gated, gate)
     return exit_code(gated.results)
 
 
@@ -112,7 +112,7 @@ def _run_models(
     models: "Sequence[str]", gate: "Gate", tell: "Callable[[str], None]", kind: str, options: dict[str, Any]
 ) -> "GateResult":
     """Checks the models; in a pipeline's format, a model that can't be examined is a result too."""
-    from headscope.checks.gate import run_gate, unread_gate
+    from headscope.checks.gate import GateResult, run_gate, unread_result
 
     try:
         return run_gate(tuple(models), gate, tell, **options)
@@ -123,7 +123,7 @@ def _run_models(
             raise
         # SARIF, JUnit and the others must parse even if the only model can't be examined.
         report_failure(err, as_json=False)
-        return unread_gate(models[0], gate, err)
+        return GateResult((unread_result(models[0], gate, err),))
 
 
 def _read_gate_options(profile: ProfileOption, rules: RuleOptions, known: KnownFindings) -> "Gate":
@@ -143,7 +143,7 @@ def _read_gate_options(profile: ProfileOption, rules: RuleOptions, known: KnownF
     )
 
 
-def _write_results(written: Written, gated: "GateResult") -> None:
+def _write_results(written: Written, gated: "GateResult", gate: "Gate") -> None:
     kind = written.kind
     if kind == "json":
         from headscope.checks.screen import check_document
@@ -158,7 +158,8 @@ def _write_results(written: Written, gated: "GateResult") -> None:
     else:
         from headscope.checks.ci import CI_FORMATS
 
-        write_text(written.output, CI_FORMATS[kind](gated.results, gated.rules), quiet=written.quiet)
+        titles = [(rule.id, rule.title) for rule in gate.selection.rules]
+        write_text(written.output, CI_FORMATS[kind](gated.results, titles), quiet=written.quiet)
 
 
 def exit_code(results: "Sequence[CheckResult | VerifyResult]") -> int:

@@ -1,7 +1,7 @@
 """What a check starts from and what it comes to."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headscope.core.facts.built import BuiltFacts, ConfigFacts
 from headscope.core.facts.health import HeadHealth
@@ -12,7 +12,9 @@ from headscope.core.facts.stored.tokenizer import TokenizerFacts
 from headscope.core.facts.trial import HeadTrial, RunScope, RunTrial
 from headscope.core.facts.verdict import Ignored, Verdict
 from headscope.shared.labeled.facts import DataFacts
-from headscope.shared.serving.engine_facts import EngineHead
+
+if TYPE_CHECKING:
+    from headscope.shared.serving.engine_facts import EngineHead
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,7 @@ class Subject:
     health: HeadHealth | None = None
     trial: HeadTrial | None = None
     numbers: BaseNumbers | None = None
-    engine: EngineHead | None = None
+    engine: "EngineHead | None" = None
     run: RunTrial | None = None
     run_reason: str = ""
     is_chosen: bool = False

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.checks.facts import Subject
-from headscope.checks.rules import judge, select
+from headscope.checks.rules import Selection, judge, rules_on_reports
 from headscope.checks.rules.judgment import with_folder
 from headscope.core.facts import CheckpointKind, Finding, Gap, Profile, Report
 from headscope.core.facts.built import BuiltFacts
@@ -45,7 +45,7 @@ def findings_of(
     report: Report, profile: Profile, config: Mapping[str, Any], built: BuiltFacts, request: Request | None = None
 ) -> tuple[Finding, ...]:
     """Runs the rules that need no more than the report and its configuration."""
-    return judge(_subject_of(report, profile, config, built, request), select()).findings
+    return judge(_subject_of(report, profile, config, built, request), Selection(rules_on_reports())).findings
 
 
 def subject_of_checkpoint(checkpoint: Checkpoint, profile: Profile) -> Subject:

@@ -43,11 +43,10 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class GateResult:
-    """Results of all models; `notes` are sentences on the gate itself, `rules` the IDs and titles of the rules."""
+    """Results of all models; `notes` are sentences on the gate itself."""
 
     results: tuple[CheckResult, ...]
-    notes: tuple[str, ...]
-    rules: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...] = ()
 
 
 def run_gate(
@@ -72,20 +71,14 @@ def run_gate(
         except HeadscopeError as err:
             if len(requests) == 1:
                 raise
-            results.append(_unread_result(request.reference, gate, err))
+            results.append(unread_result(request.reference, gate, err))
     unused = unused_ignores(gate.selection, tuple(results))
     notes = tuple(f"the ignore of {ignore.rule} was not needed: remove it" for ignore in unused)
-    rules = tuple((rule.id, rule.title) for rule in gate.selection.rules)
-    return GateResult(tuple(results), notes, rules)
+    return GateResult(tuple(results), notes)
 
 
-def unread_gate(reference: str, gate: Gate, err: HeadscopeError) -> GateResult:
-    """Makes the result for one model that could not be examined, for formats without another place for an error."""
-    rules = tuple((rule.id, rule.title) for rule in gate.selection.rules)
-    return GateResult((_unread_result(reference, gate, err),), (), rules)
-
-
-def _unread_result(reference: str, gate: Gate, err: HeadscopeError) -> CheckResult:
+def unread_result(reference: str, gate: Gate, err: HeadscopeError) -> CheckResult:
+    """Makes the result for a model that could not be examined."""
     return CheckResult(
         tool_version=tool_version(),
         command="check",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from headscope.checks.rules import RULES, Ignore, Selection, select as select_rules
+from headscope.checks.rules import Ignore, Selection, every_rule, select as select_rules
 from headscope.core.facts.counting import safe_repr, shortened
 from headscope.errors import UsageError
 from headscope.shell.options.option import is_of_kind
@@ -34,6 +34,6 @@ def read_rules(given: Any, option: str, command: str = "check") -> tuple[str, ..
     """Reads several rules, or one text `HS101,HS202` that lists them. Raises UsageError for a text without any."""
     names = tuple(filter(None, read_names(given, option)))
     if isinstance(given, str) and not names:
-        some = sorted(rule.id for rule in RULES.values() if rule.command == command)[:2]
+        some = [rule.id for rule in every_rule().values() if rule.command == command][:2]
         raise UsageError(f"{given!r} names no rule", f"write rules as {','.join(some)}")
     return names

@@ -9,8 +9,9 @@ from headscope.checks.facts import Subject
 from headscope.checks.rules.labeled.label_classes import fit_classes
 from headscope.core.facts import Gap
 from headscope.errors import UsageError
-from headscope.shared.labeled import open_labeled, tally_labels
 from headscope.shared.labeled.facts import DataFacts, Predictions
+from headscope.shared.labeled.label_cells import open_labeled
+from headscope.shared.labeled.tally import tally_labels
 
 _TEXTS = ("one text", "a pair of texts")
 

@@ -82,21 +82,18 @@ def _with_statuses(subject: Subject, live_model: LiveModel) -> Subject:
 
 def _compare_with_origin(subject: Subject, live_model: LiveModel, origin: LoadOrigin) -> Subject:
     """Adds the weights' statuses and the tokenizer of the checkpoint."""
-    report, built = live_model.report, live_model.built
-    live = replace(subject.live, resized=live_model.resized) if subject.live else None
-    scorer = live_model.unwrapped.scorer
+    report, scorer = live_model.report, live_model.unwrapped.scorer
     read = read_tokenizer(origin.checkpoint, report)
     tokenizer = read.found
     if tokenizer is not None:
         if scorer is not None and scorer.padding_side:
             tokenizer = replace(tokenizer, padding_side=scorer.padding_side)
-        tokenizer = with_effects(tokenizer, built, origin.checkpoint)
+        tokenizer = with_effects(tokenizer, subject.built, origin.checkpoint)
     return replace(
         subject,
         report=report,
         values=None if subject.values is None else _with_stored_dtypes(subject.values, report, origin),
-        live=live,
-        built=built,
+        live=replace(subject.live, resized=live_model.resized) if subject.live else None,
         tokenizer=tokenizer,
         unknown=read.unknown,
         inapplicable=read.inapplicable,
@@ -126,18 +123,13 @@ def _modules_to_save(live_model: LiveModel, frozen: tuple[str, ...]) -> tuple[st
     """Finds the setting under which PEFT trains the frozen weights, with what it already names."""
     from headscope.core.model.loading.adapters import modules_to_save
 
-    names = {plain_name(item.name) for item in live_model.own_report.weights.parameters}
-    head = (
-        {plain_name(item.name) for item in live_model.own_report.head.parameters}
-        if live_model.own_report.head
-        else set()
-    )
+    report = live_model.own_report
+    own_names = [item.name for item in report.weights.parameters]
+    names = set(map(plain_name, own_names))
+    head = {plain_name(item.name) for item in report.head.parameters} if report.head else set()
     modules = {name[:at] for name in names for at, sign in enumerate(name) if sign == "."}
-    kept = {
-        plain_name(item.name.partition(".modules_to_save.")[0])
-        for item in live_model.own_report.weights.parameters
-        if ".modules_to_save." in item.name
-    }
+    saved = [name.partition(".modules_to_save.") for name in own_names]
+    kept = {plain_name(module) for module, mark, _ in saved if mark}
     lost = [plain_name(name) for name in frozen]
     return modules_to_save(lost, sorted(names - head), sorted(modules), sorted(kept))
 

@@ -4,11 +4,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, TypedDict
 
-from headscope.shell.options.checkpoint import (
-    AnyPath,
-    CachedOptions,
-    ModuleOptions,
-)
+from headscope.shell.options.checkpoint import AnyPath, CachedOptions, ModuleOptions
 from headscope.shell.options.option import DeviceName, Option, ProfileName
 
 if TYPE_CHECKING:
@@ -131,8 +127,8 @@ class PredictOptions(DataOptions, total=False):
     ]
 
 
-class TrialOptions(TypedDict, total=False):
-    """Options of `check` on the numbers, the run and the engine of a checkpoint."""
+class CheckpointGate(CachedOptions, total=False):
+    """Options of `check` for a checkpoint that the command line has for several models."""
 
     no_values: Annotated[
         bool,
@@ -161,18 +157,10 @@ class TrialOptions(TypedDict, total=False):
     ]
 
 
-class RunDeviceOption(TypedDict, total=False):
-    """Option for the device of a run."""
+class RunCheckpoint(CheckpointGate, total=False):
+    """Options of `check` for a checkpoint and its run."""
 
     run_device: Annotated[str, Option("Where `run` runs: `cpu`, `cuda`, `cuda:0` or `mps`.", "cpu")]
-
-
-class CheckpointGate(CachedOptions, TrialOptions, total=False):
-    """Options of `check` for a checkpoint that the command line has for several models."""
-
-
-class RunCheckpoint(CheckpointGate, RunDeviceOption, total=False):
-    """Options of `check` for a checkpoint and its run."""
 
 
 class CheckpointCheck(RuleOptions, PredictOptions, RunCheckpoint, total=False):

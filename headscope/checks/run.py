@@ -28,7 +28,7 @@ from headscope.checks.rules.selection import Selection
 from headscope.checks.rules.trial import looks_at_run
 from headscope.checks.trial_process import TrialProcess
 from headscope.core.facts import Gap, Profile
-from headscope.core.source.checkpoint import Checkpoint, examine
+from headscope.core.source.checkpoint import examine
 from headscope.core.source.memory.memory import Memory
 from headscope.core.source.request import ModuleRequest, Progress, Request, is_in_memory
 from headscope.errors import UsageError
@@ -172,9 +172,9 @@ def check_one(
     Without a profile, a checkpoint that gives its head is checked for inference, another one for training.
     """
     if request.engine is not None:
-        from headscope.shared.serving.cited import check_engine
+        from headscope.shared.serving.cited import read_engine
 
-        check_engine(request.engine)
+        read_engine(request.engine)
     tell = progress or (lambda sentence: None)
     with TrialProcess() as process:
         is_of_use = bool(request.run) or looks_at_run(selection.rules)
@@ -190,15 +190,13 @@ def check_one(
         from headscope.shared.serving.engine_heads import engines_for
 
         subject = replace(subject, engine=engines_for(checkpoint, request.engine).engines[0])
-    return _judge_subject(
-        with_data(subject, labeled, lambda data: _predict_labeled(checkpoint, data, progress)), selection
-    )
 
+    def predict(data: Labeled) -> Predictions | Gap:
+        from headscope.checks.evidence.predictions import predict_sample
 
-def _predict_labeled(checkpoint: Checkpoint, labeled: Labeled, progress: Progress | None) -> Predictions | Gap:
-    from headscope.checks.evidence.predictions import predict_sample
+        return predict_sample(checkpoint, data, progress)
 
-    return predict_sample(checkpoint, labeled, progress)
+    return _judge_subject(with_data(subject, labeled, predict), selection)
 
 
 def _judge_subject(subject: Subject, selection: Selection) -> Checked:

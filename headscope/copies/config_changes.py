@@ -25,9 +25,7 @@ def edited_config(config: Mapping[str, Any], names: Sequence[str], settings: Map
         found["id2label"] = {str(number): name for number, name in enumerate(names)}
         found["label2id"] = {name: number for number, name in enumerate(names)}
         found |= {field: len(names) for field in ("num_labels", "_num_labels") if field in found}
-    for name, value in settings.items():
-        found[name] = value
-    return found
+    return found | dict(settings)
 
 
 def changed_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[EditedField, ...]:
@@ -52,10 +50,7 @@ def _shorten_value(config: Mapping[str, Any], name: str) -> str:
 
 def sentences_on_edit(report: EditReport) -> list[str]:
     """Describes the edit in sentences, for the model card."""
-    before, after = (
-        counted(len(report.labels_before), "class", "classes"),
-        counted(len(report.labels), "class", "classes"),
-    )
+    before, after = (counted(len(labels), "class", "classes") for labels in (report.labels_before, report.labels))
     rows = [f"{before} before, {after} after."] if report.labels else []
     fields = [f"`{item.name}` is set to {item.after}." for item in report.settings if item.name not in CLASS_FIELDS]
     return [*rows, *report.exact, *report.approximate, *fields]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from headscope.copies.facts import EditedLabel, EditedTensor, EditProof
 from headscope.core.facts.plain import restore, store
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from headscope.core.source.checkpoint import Checkpoint
     from headscope.core.source.request import Request
-    from headscope.core.source.stored_tensors import StoredFiles
     from headscope.core.trace import HeadProgram
 
 _SIZES = (1.0, 5.0)
@@ -34,7 +33,7 @@ _ROUNDINGS = 8
 """How often rounding may add up, in units of the stored format; a sum of products in single precision besides."""
 _SUMS = 64
 _PIECE = 16_000_000
-_Found = TypeVar("_Found")
+_Proof = TypeVar("_Proof")
 _Task = TypeVar("_Task")
 
 
@@ -66,33 +65,39 @@ class Proven:
     tensors: tuple[EditedTensor, ...]
 
 
-def prove_apart(task: ProofTask) -> Proven:
-    """Proves the edit in a new process. If that process fails, nothing is proven, and the failure is the reason."""
-    found = prove_in_process("headscope.copies.proving", task, Proven)
-    return found if isinstance(found, Proven) else Proven(EditProof(reason=found), task.tensors)
+def prove_apart(
+    prove: Callable[[_Task], _Proof], task: _Task, failed: Callable[[str], _Proof], **environment: str
+) -> _Proof:
+    """Proves a task in a new process, which runs the module of `prove`.
+
+    If that process fails, nothing is proven: `failed` makes a proof of the reason.
+    """
+    found = prove_in_process(prove, task, environment)
+    return failed(found) if isinstance(found, str) else found
 
 
-def prove_in_process(module: str, task: object, kind: type[_Found], **environment: str) -> _Found | str:
-    """Runs a module on a task in a new process; gives its answer, of type `kind`, or the reason why it failed."""
+def prove_in_process(prove: Callable[[_Task], _Proof], task: _Task, environment: Mapping[str, str]) -> _Proof | str:
+    """Runs the module of `prove` on a task in a new process; gives its answer, or the reason why it failed."""
     done = subprocess.run(
-        [sys.executable, "-m", module],
+        [sys.executable, "-m", prove.__module__],
         input=json.dumps(store(task)), capture_output=True, text=True, check=False,
         # The proof reads the disk only, and a module in the current folder must not replace one of ours.
         env=os.environ | environment | {"HF_HUB_OFFLINE": "1", "PYTHONSAFEPATH": "1"},
     )  # fmt: skip
     try:
-        return restore(kind, json.loads(done.stdout))
+        found: _Proof = restore(get_type_hints(prove)["return"], json.loads(done.stdout))
+        return found
     except (ValueError, TypeError):
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         return f"the process that proves it failed: {last}"
 
 
-def answer_task(kind: type[_Task], prove: Callable[[_Task], object]) -> None:
+def answer_task(prove: Callable[[Any], object]) -> None:
     """Reads a task from standard input, proves it, and prints the proof: the other side of `prove_in_process`.
 
     Everything else that is printed goes to stderr.
     """
-    task, real = restore(kind, json.load(sys.stdin)), sys.stdout
+    task, real = restore(get_type_hints(prove)["task"], json.load(sys.stdin)), sys.stdout
     with redirect_stdout(sys.stderr):  # a library, or code of the checkpoint, may print while it loads
         proof = prove(task)
     print(json.dumps(store(proof)), file=real)
@@ -106,10 +111,9 @@ def prove_here(task: ProofTask) -> Proven:
     try:
         renames = _changes_names_only(task)
         requests = [_request_for(task, folder, by_default=renames) for folder in (task.source, task.result)]
-        checkpoints = [examine("inspect", request, None) for request in requests]
-        old, new = (_Side(checkpoint, checkpoint.stored_files[0]) for checkpoint in checkpoints)
-        before, after = old.checkpoint.report.weights, new.checkpoint.report.weights
-        keys_before, keys_after = ((one.new, one.mismatched, one.unused, one.loaded) for one in (before, after))
+        old, new = (examine("inspect", request, None) for request in requests)
+        weights = old.report.weights, new.report.weights
+        keys_before, keys_after = ((one.new, one.mismatched, one.unused, one.loaded) for one in weights)
         proof = replace(proof, loads=keys_before == keys_after)
         if task.names_class and _default_class_name(task) != task.model_class:
             raise Unsupported(f"the result is loaded as {_default_class_name(task)}", "")
@@ -148,9 +152,9 @@ def _changes_names_only(task: ProofTask) -> bool:
     return before == after
 
 
-def _prove_renamed(task: ProofTask, proof: EditProof, old: _Side, new: _Side) -> Proven:
+def _prove_renamed(task: ProofTask, proof: EditProof, old: Checkpoint, new: Checkpoint) -> Proven:
     """Proves that the classes have their names, and that every tensor is equal byte by byte, those of the head too."""
-    if new.checkpoint.report.model.labels != tuple(label.name for label in task.labels):
+    if new.report.model.labels != tuple(label.name for label in task.labels):
         raise Unsupported("the result names other classes", "")
     equal = _others_equal(replace(task, tensors=()), old, new)
     proof = replace(
@@ -168,14 +172,6 @@ def _describe_failure(proof: EditProof) -> str:
         f"scores differ from the promised ones by up to {proof.max_difference or 0:.3g}": proof.scores_equal is False,
     }
     return next((words for words, holds in failed.items() if holds), "")
-
-
-@dataclass(frozen=True, slots=True)
-class _Side:
-    """A checkpoint on one side of an edit."""
-
-    checkpoint: Checkpoint
-    stored: StoredFiles
 
 
 def _request_for(task: ProofTask, folder: str, *, by_default: bool = False) -> Request:
@@ -197,7 +193,7 @@ def _default_class_name(task: ProofTask) -> str:
     return examine("inspect", _request_for(task, task.result, by_default=True), None).report.model.class_name
 
 
-def _check_kept_rows(item: EditedTensor, task: ProofTask, old: _Side, new: _Side) -> EditedTensor:
+def _check_kept_rows(item: EditedTensor, task: ProofTask, old: Checkpoint, new: Checkpoint) -> EditedTensor:
     """Notes whether the tensor's kept rows have the same bytes as before; None if no row is kept unchanged."""
     from headscope.copies.class_rows import keeps_bits
 
@@ -211,10 +207,10 @@ def _check_kept_rows(item: EditedTensor, task: ProofTask, old: _Side, new: _Side
         return item
     numbers = []
     for side in (old, new):
-        header = next((header for header in side.checkpoint.manifest.tensors if header.key == item.name), None)
+        header = next((header for header in side.manifest.tensors if header.key == item.name), None)
         if header is None:
             raise Unsupported(f"the result lacks {item.name}", "")
-        numbers.append(side.stored.whole(header))
+        numbers.append(side.stored_files[0].whole(header))
     before, after = numbers
     one = before.movedim(item.axis, 0)[[source for _, source in kept]]
     other = after.movedim(item.axis, 0)[[at for at, _ in kept]]
@@ -232,31 +228,31 @@ def same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
     return torch.equal(*flat)
 
 
-def _others_equal(task: ProofTask, old: _Side, new: _Side) -> bool:
+def _others_equal(task: ProofTask, old: Checkpoint, new: Checkpoint) -> bool:
     """True if all tensors except those of the classes are equal byte by byte. A linked file is the same file."""
     edited = {item.name for item in task.tensors}
-    after = {header.key: header for header in new.checkpoint.manifest.tensors}
-    before = [header for header in old.checkpoint.manifest.tensors if header.key not in edited]
+    after = {header.key: header for header in new.manifest.tensors}
+    before = [header for header in old.manifest.tensors if header.key not in edited]
     if {header.key for header in before} != set(after) - edited:
         return False
+    source, result = old.stored_files[0], new.stored_files[0]
     for header in before:
         other = after[header.key]
         if (header.shape, header.dtype) != (other.shape, other.dtype):
             return False
-        if old.stored.path_of(header.file).samefile(new.stored.path_of(other.file)):
+        if source.path_of(header.file).samefile(result.path_of(other.file)):
             continue
-        if old.stored.is_pickled:
-            if not same_bytes(old.stored.whole(header), new.stored.whole(other)):
+        if source.is_pickled:
+            if not same_bytes(source.whole(header), result.whole(other)):
                 return False
         elif any(
-            one != two
-            for one, two in zip(old.stored.pieces(header, _PIECE), new.stored.pieces(other, _PIECE), strict=True)
+            one != two for one, two in zip(source.pieces(header, _PIECE), result.pieces(other, _PIECE), strict=True)
         ):
             return False
     return True
 
 
-def _compare_scores(task: ProofTask, old: _Side, new: _Side) -> dict[str, Any]:
+def _compare_scores(task: ProofTask, old: Checkpoint, new: Checkpoint) -> dict[str, Any]:
     """Compares both heads on the same random hidden states, and both whole models on the texts."""
     import torch
 
@@ -269,7 +265,7 @@ def _compare_scores(task: ProofTask, old: _Side, new: _Side) -> dict[str, Any]:
     for side, words in enumerate(("the checkpoint", "the result")):
         if not all(pair[side].isfinite().all() for pair in pairs):
             return {"scores_equal": False, "reason": f"{words} gives scores that aren't numbers (NaN or infinite)"}
-    count = len(old.checkpoint.report.model.labels)
+    count = len(old.report.model.labels)
     if any(one.shape[1] != count or two.shape[1] != len(task.labels) for one, two in pairs):
         return {"reason": "the head doesn't give one score for each class"}
     before, after = (torch.cat([pair[side] for pair in pairs]).double() for side in (0, 1))
@@ -307,18 +303,22 @@ def _score_tolerance(task: ProofTask, before: torch.Tensor, after: torch.Tensor)
     return scale * max([_SUMS * torch.finfo(torch.float32).eps, *(_ROUNDINGS * eps for eps in formats)])
 
 
-def _scores_on_hidden_states(task: ProofTask, old: _Side, new: _Side) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def _scores_on_hidden_states(
+    task: ProofTask, old: Checkpoint, new: Checkpoint
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Yields the scores of both heads, [inputs, classes], for hidden states of several sizes."""
     import torch
 
-    one, two = old.checkpoint.program, new.checkpoint.program
-    sizes: list[Any] = [len(side.checkpoint.report.model.labels) for side in (old, new)]
-    sizes += [side.checkpoint.manifest.config for side in (old, new)]
+    from headscope.checks.evidence.gathering import loaded_head
+
+    one, two = old.program, new.program
+    sizes: list[Any] = [len(side.report.model.labels) for side in (old, new)]
+    sizes += [side.manifest.config for side in (old, new)]
     if one is None or two is None:
-        gaps = (*old.checkpoint.report.not_determined, *new.checkpoint.report.not_determined)
+        gaps = (*old.report.not_determined, *new.report.not_determined)
         why = f" ({gaps[0].reason})" if gaps else ""
         raise Unsupported(f"the head path is not known{why}, so nothing can be proven about the scores", "")
-    own, others = _head_numbers(old), _head_numbers(new)
+    own, others = loaded_head(old), loaded_head(new)
     unread = [item.parameter for item in task.tensors if item.parameter not in own or item.parameter not in others]
     if unread:
         raise Unsupported(f"the numbers of {unread[0]} can't be read, so nothing can be proven about the scores", "")
@@ -337,14 +337,14 @@ def _scores_on_hidden_states(task: ProofTask, old: _Side, new: _Side) -> Iterato
         yield _as_rows(before[0]), _as_rows(after[0])
 
 
-def _trace_with_other_sizes(side: _Side, sizes: Sequence[Any]) -> HeadProgram | None:
+def _trace_with_other_sizes(side: Checkpoint, sizes: Sequence[Any]) -> HeadProgram | None:
     """Traces the head on a batch that has none of `sizes`, which are numbers of the configuration."""
-    from headscope.core.source.building import examine_manifest
+    from headscope.core.source.loading import examine_manifest
     from headscope.core.source.reading.tracing import trace_checkpoint
 
-    config = {**side.checkpoint.manifest.config, "sizes_to_avoid": list(sizes)}
-    manifest = replace(side.checkpoint.manifest, config=config)
-    return examine_manifest("inspect", side.checkpoint.request, manifest, trace_checkpoint, None).make_program()
+    config = {**side.manifest.config, "sizes_to_avoid": list(sizes)}
+    manifest = replace(side.manifest, config=config)
+    return examine_manifest("inspect", side.request, manifest, trace_checkpoint, None).make_program()
 
 
 def _as_rows(logits: torch.Tensor) -> torch.Tensor:
@@ -352,14 +352,7 @@ def _as_rows(logits: torch.Tensor) -> torch.Tensor:
     return logits.detach().float().reshape(-1, logits.shape[-1])
 
 
-def _head_numbers(side: _Side) -> Mapping[str, torch.Tensor]:
-    """Reads the stored values of the head, by parameter, as the loader gives them."""
-    from headscope.checks.evidence.gathering import loaded_head
-
-    return loaded_head(side.checkpoint)
-
-
-def _scores_on_texts(task: ProofTask, old: _Side, new: _Side) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def _scores_on_texts(task: ProofTask, old: Checkpoint, new: Checkpoint) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Yields the logits of both whole models for the texts of the task."""
     if not task.texts:
         return
@@ -368,12 +361,9 @@ def _scores_on_texts(task: ProofTask, old: _Side, new: _Side) -> Iterator[tuple[
     texts = [(text,) for text in task.texts]
     import torch
 
-    one, two = (
-        TextScorer.load(side.checkpoint, 1).reference(texts, side.checkpoint.report.model.labels, "none")
-        for side in (old, new)
-    )
+    one, two = (TextScorer.load(side, 1).reference(texts, side.report.model.labels, "none") for side in (old, new))
     yield torch.from_numpy(one.logits).float(), torch.from_numpy(two.logits).float()
 
 
 if __name__ == "__main__":
-    answer_task(ProofTask, prove_here)
+    answer_task(prove_here)

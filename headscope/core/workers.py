@@ -17,7 +17,6 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, as_c
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from queue import SimpleQueue
-from types import TracebackType
 from typing import IO, BinaryIO, TypeVar
 
 from headscope.errors import Unsupported
@@ -68,9 +67,7 @@ class Worker:
     def __enter__(self) -> Worker:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.end()
 
     @property

@@ -15,7 +15,8 @@ from headscope.checks.rules.saved import COMMAND
 from headscope.checks.screen import failure_sentence, verdict_line
 from headscope.core.facts.stored.states import error_line
 from headscope.core.facts.verdict import Verdict
-from headscope.errors import CheckFailed, HeadscopeError, UsageError, did_you_mean
+from headscope.errors import CheckFailed, HeadscopeError, UsageError, first_line
+from headscope.shell.options.calls import check_names
 from headscope.slices.loaded.save_verification import SaveWatch, selection_of_saves
 from headscope.slices.loaded.screen import save_sentence
 
@@ -68,9 +69,7 @@ class TrainingGate:
 
     def __init__(self, **given: Unpack[GateOptions]) -> None:
         """Raises UsageError for an unknown option or reaction."""
-        known = GateOptions.__annotations__
-        for name in given.keys() - known.keys():
-            raise UsageError(f"no such option: {name}", did_you_mean(name, known, f"options: {', '.join(known)}"))
+        check_names(given, tuple(GateOptions.__annotations__))
         options: GateOptions = {**_DEFAULTS, **given}
         for reaction in (options["on_fail"], options["on_undetermined"]):
             if reaction not in get_args(Reaction):
@@ -145,8 +144,7 @@ class TrainingGate:
             self._not_read(f"headscope could not verify the save in {folder}: {sentence_on(err)}")
             return
         self.saves = (*self.saves, result)
-        is_well = result.verdict is Verdict.PASSED and not result.findings
-        LOG.log(logging.INFO if is_well else logging.WARNING, "%s", sentence)
+        LOG.log(_level_of(result), "%s", sentence)
         if self._stop and result.verdict is Verdict.FAILED:
             raise CheckFailed(sentence, _HINT)
 
@@ -178,10 +176,7 @@ class TrainingGate:
         except Exception as err:  # a training does not end because its head can't be compared
             self._not_read(f"headscope could not tell whether the head was trained: {sentence_on(err)}")
             return
-        level = (
-            logging.INFO if self.trained.verdict is Verdict.PASSED and not self.trained.findings else logging.WARNING
-        )
-        LOG.log(level, "%s", save_sentence(self.trained))
+        LOG.log(_level_of(self.trained), "%s", save_sentence(self.trained))
 
     def _react_to_verdict(self, verdict: Verdict, line: str, text: str) -> None:
         is_quiet = LOG.isEnabledFor(logging.WARNING) and not LOG.isEnabledFor(logging.INFO)
@@ -207,9 +202,12 @@ class TrainingGate:
 _HINT = "run headscope explain ID for details; on_fail='warn' logs a warning instead"
 
 
+def _level_of(result: Verified) -> int:
+    return logging.INFO if result.verdict is Verdict.PASSED and not result.findings else logging.WARNING
+
+
 def sentence_on(err: BaseException) -> str:
     """Gives an error in one line."""
     if isinstance(err, HeadscopeError):
         return error_line(err)
-    lines = str(err).strip().splitlines()
-    return f"{type(err).__name__}: {lines[0]}" if lines else type(err).__name__
+    return f"{type(err).__name__}: {first_line(err)}" if str(err).strip() else type(err).__name__

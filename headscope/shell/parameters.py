@@ -63,7 +63,7 @@ class Typed(NamedTuple):
         if value is None or not self.option.reads:
             return value
         module, _, name = self.option.reads.rpartition(":")
-        # A reader of a use case is named `module:function`, and imported here.
+        # A reader of another module is named `module:function`, and imported here.
         return getattr(import_module(f"headscope.{module}"), name)(value) if module else _READERS[name](value)
 
 
@@ -237,23 +237,10 @@ def _paths_in(value: object) -> list[Path]:
     return [Path(text) for text in texts if text != "-" and "://" not in text and "\0" not in text]
 
 
-def _read_task(given: str) -> str:
-    """Reads a task by any of its names. Raises UsageError before anything heavy is imported."""
-    from headscope.core.facts.heads.tasks import parse_task
-
-    return parse_task(given).value
-
-
 def _read_labels(given: str) -> tuple[str, ...] | None:
     from headscope.shell.values import read_labels
 
     return read_labels(given, "--labels") or None
-
-
-def _read_pooling(given: str) -> str:
-    from headscope.core.facts.heads.head import parse_pooling
-
-    return parse_pooling(given).value
 
 
 def _read_seconds(given: float) -> float:
@@ -263,9 +250,7 @@ def _read_seconds(given: float) -> float:
 
 
 _READERS: dict[str, Callable[[Any], Any]] = {
-    "task": _read_task,
     "labels": _read_labels,
-    "pooling": _read_pooling,
     "seconds": _read_seconds,
     "file": lambda path: None if path == Path("-") else path,  # - means stdout
 }

@@ -96,11 +96,19 @@ class _LateLine:
             self._closed = True
 
     def _show_step(self) -> None:
+        self._load_display()  # takes time: before the lock, or the next step would wait for it
         with self._lock:
             if not self._closed:  # the timer may fire while the line is being closed
-                from headscope.core.words.safe import safe  # only what takes long has something to write
+                self._begin_line()
 
-                write_stderr(f"headscope: {safe(self._step)} ...\n")
+    def _load_display(self) -> None:
+        """Imports what the line is written with: only what takes long has something to write."""
+        import headscope.core.words.safe  # noqa: F401
+
+    def _begin_line(self) -> None:
+        from headscope.core.words.safe import safe
+
+        write_stderr(f"headscope: {safe(self._step)} ...\n")
 
 
 class _StatusLine(_LateLine):
@@ -119,23 +127,21 @@ class _StatusLine(_LateLine):
                 self._status.update(_step_line(step))
 
     def close(self) -> None:
-        self._timer.cancel()
-        with self._lock:
-            self._closed = True
-            if self._status is not None:
-                self._status.stop()
-            self._status = None
+        super().close()
+        if self._status is not None:
+            self._status.stop()
 
-    def _show_step(self) -> None:
+    def _load_display(self) -> None:
+        import rich.status  # noqa: F401
+
+    def _begin_line(self) -> None:
         from rich.console import Console
         from rich.status import Status
 
         console = Console(file=sys.stderr, highlight=False)
         spinner = "dots" if console.encoding.startswith("utf") else "line"
-        with self._lock:
-            if not self._closed:  # the timer may fire while the line is being closed
-                self._status = Status(_step_line(self._step), console=console, spinner=spinner)
-                self._status.start()
+        self._status = Status(_step_line(self._step), console=console, spinner=spinner)
+        self._status.start()
 
 
 def _step_line(step: str) -> "RenderableType":

@@ -40,5 +40,5 @@ class Shown(JupyterMixin):
 
 
 def fields_of(fact: Any) -> dict[str, Any]:
-    """Gives the fields of a dataclass by name, for a subclass of it."""
+    """Gives the fields of a dataclass by name, to make one of another class that has them too."""
     return {field.name: getattr(fact, field.name) for field in fields(fact)}

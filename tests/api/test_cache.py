@@ -22,41 +22,11 @@ from headscope.core.source.storage import cache as caching
 from headscope.core.source.storage.cache import Cache
 from headscope.core.upstream.sources import sources_stamp
 from headscope.facts import Report
-from headscope.shell import main
 from tests import warm
 from tests.edits import edit_json, edit_tensors
-from tests.families import FAMILIES
-from tests.saving import save_safetensors
 
 Show = Callable[..., str]
-
-
-pytestmark = pytest.mark.usefixtures("no_shipped_facts")
-
-
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.delenv("HEADSCOPE_NO_CACHE")
-    monkeypatch.setenv("HEADSCOPE_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    folder = tmp_path / "model"
-    folder.mkdir()
-    family = FAMILIES["bert"]
-    save_safetensors(family.build(family.classifier, num_labels=3), folder)
-    return folder
-
-
-@pytest.fixture
-def show(capsys: pytest.CaptureFixture[str]) -> Iterator[Show]:
-    def run(*arguments: str) -> str:
-        code = main(list(arguments))
-        return f"{code}\n{capsys.readouterr().out}"
-
-    return run
+pytestmark = pytest.mark.usefixtures("no_shipped_facts", "own_cache")
 
 
 def entries(place: Path) -> list[Path]:
@@ -79,16 +49,16 @@ def in_process(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
-def test_the_second_look_imports_no_torch(place: Path, model: Path) -> None:
-    first = in_process("inspect", str(model), "--prove")
+def test_the_second_look_imports_no_torch(classifier: Path) -> None:
+    first = in_process("inspect", str(classifier), "--prove")
     assert "torch" in first.stderr
-    in_process("check", str(model), "--for", "inference")
+    in_process("check", str(classifier), "--for", "inference")
     for arguments in (
-        ["check", str(model), "--for", "inference"],
-        ["check", str(model), "--for", "training", "--format", "junit"],
-        ["inspect", str(model)],
-        ["inspect", str(model), "--prove", "--json"],
-        ["compare", str(model), str(model)],
+        ["check", str(classifier), "--for", "inference"],
+        ["check", str(classifier), "--for", "training", "--format", "junit"],
+        ["inspect", str(classifier)],
+        ["inspect", str(classifier), "--prove", "--json"],
+        ["compare", str(classifier), str(classifier)],
     ):
         again = in_process(*arguments)
         assert (again.returncode, again.stderr) == (0, ""), arguments
@@ -103,9 +73,9 @@ print("\\n".join(name for name in sys.modules if name.startswith(elsewhere)), fi
 """
 
 
-def test_a_check_imports_no_other_use_case(place: Path, model: Path) -> None:
-    headscope.check(model, cache=True)
-    command = [*warm.python(warm.LIGHT, anew=True), "-c", _USE_CASES, "check", str(model)]
+def test_a_check_imports_no_other_use_case(classifier: Path) -> None:
+    headscope.check(classifier, cache=True)
+    command = [*warm.python(warm.LIGHT, anew=True), "-c", _USE_CASES, "check", str(classifier)]
     ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     imported = {".".join(name.split(".")[1:3]) for name in ran.stderr.split()}
     assert imported == {f"shared.{room}" for room in ("labeled", "loaded", "report", "serving", "topics", "trial")}
@@ -119,64 +89,65 @@ def test_a_check_imports_no_other_use_case(place: Path, model: Path) -> None:
     ],
     ids=" ".join,
 )  # fmt: skip
-def test_the_cache_changes_no_output(arguments: list[str], place: Path, model: Path, show: Show) -> None:
+def test_the_cache_changes_no_output(arguments: list[str], own_cache: Path, classifier: Path, show: Show) -> None:
     command, *options = arguments
-    anew = show(command, str(model), "--no-cache", *options)
-    assert not entries(place)
-    first = show(command, str(model), *options)
-    assert entries(place)
-    show("check", str(model))  # which verifies, and so replaces what a plain inspect left
-    assert show(command, str(model), *options) == first == anew
+    anew = show(command, classifier, "--no-cache", *options)
+    assert not entries(own_cache)
+    first = show(command, classifier, *options)
+    assert entries(own_cache)
+    show("check", classifier)  # which verifies, and so replaces what a plain inspect left
+    assert show(command, classifier, *options) == first == anew
 
 
-def test_another_request_is_another_report(place: Path, model: Path, show: Show) -> None:
-    assert "classifier" in show("inspect", str(model))
-    assert "3x32 -> 5x32" in show("inspect", str(model), "--num-labels", "5")
-    assert "3-class" in show("inspect", str(model))
-    assert "BertForTokenClassification" in show("inspect", str(model), "--task", "token-classification", "--details")
+def test_another_request_is_another_report(classifier: Path, show: Show) -> None:
+    assert "classifier" in show("inspect", classifier)
+    assert "3x32 -> 5x32" in show("inspect", classifier, "--num-labels", "5")
+    assert "3-class" in show("inspect", classifier)
+    assert "BertForTokenClassification" in show("inspect", classifier, "--task", "token-classification", "--details")
 
 
-def test_a_changed_configuration_is_seen(place: Path, model: Path, show: Show) -> None:
-    show("inspect", str(model))
-    edit_json(model / "config.json", {"problem_type": "multi_label_classification"})
-    assert "BCEWithLogitsLoss" in show("inspect", str(model), "--details")
+def test_a_changed_configuration_is_seen(classifier: Path, show: Show) -> None:
+    show("inspect", classifier)
+    edit_json(classifier / "config.json", {"problem_type": "multi_label_classification"})
+    assert "BCEWithLogitsLoss" in show("inspect", classifier, "--details")
 
 
-def test_changed_numbers_are_seen_though_the_header_is_the_same(place: Path, model: Path, show: Show) -> None:
-    assert show("check", str(model), "--for", "inference").startswith("0")
+def test_changed_numbers_are_seen_though_the_header_is_the_same(classifier: Path, show: Show) -> None:
+    show("check", classifier, "--for", "inference")
     edit_tensors(
-        model / "model.safetensors", lambda state: state | {"classifier.weight": torch.full((3, 32), math.nan)}
+        classifier / "model.safetensors", lambda state: state | {"classifier.weight": torch.full((3, 32), math.nan)}
     )
-    assert "HS501" in show("check", str(model), "--for", "inference")
+    assert "HS501" in show("check", classifier, "--for", "inference", code=1)
 
 
-def test_a_tokenizer_that_comes_later_is_seen(place: Path, model: Path, show: Show) -> None:
-    show("check", str(model))
-    (model / "tokenizer_config.json").write_text('{"padding_side": "left"}')
-    assert "HS303" in show("check", str(model))
+def test_a_tokenizer_that_comes_later_is_seen(classifier: Path, show: Show) -> None:
+    show("check", classifier)
+    (classifier / "tokenizer_config.json").write_text('{"padding_side": "left"}')
+    assert "HS303" in show("check", classifier, code=1)
 
 
 @pytest.mark.parametrize("name", ["sentencepiece.bpe.model", "vocab.spm", "chat_template.jinja", "merges.txt"])
-def test_any_file_that_comes_later_or_goes_is_seen(name: str, place: Path, model: Path) -> None:
+def test_any_file_that_comes_later_or_goes_is_seen(name: str, own_cache: Path, classifier: Path) -> None:
     def seen(**options: Any) -> Any:
-        return headscope.check(model, "inference", **options)
+        return headscope.check(classifier, "inference", **options)
 
-    (model / "tokenizer_config.json").write_text('{"pad_token": "[PAD]", "chat_template": "{{ y }}"}')
-    alone, kept = seen(cache=True), len(entries(place))
-    (model / name).write_text("{{ x }}")
+    (classifier / "tokenizer_config.json").write_text('{"pad_token": "[PAD]", "chat_template": "{{ y }}"}')
+    alone, kept = seen(cache=True), len(entries(own_cache))
+    (classifier / name).write_text("{{ x }}")
     assert seen(cache=True) == seen(cache=False)
-    assert len(entries(place)) > kept
+    assert len(entries(own_cache)) > kept
     if name.endswith((".model", ".spm")):  # a vocabulary that headscope doesn't read
         assert seen(cache=True) != alone
-    (model / name).unlink()
+    (classifier / name).unlink()
     assert seen(cache=True) == alone == seen(cache=False)
 
 
-def test_the_command_of_a_repair_is_that_of_the_first_look(place: Path, model: Path, show: Show) -> None:
-    edit_tensors(model / "model.safetensors", lambda state: {f"module.{name}": item for name, item in state.items()})
-    first = show("check", str(model), "--for", "inference", "--json")
-    assert f"Run `headscope repair {model} -o DIR`" in first
-    assert show("check", str(model), "--for", "inference", "--json") == first
+def test_the_command_of_a_repair_is_that_of_the_first_look(classifier: Path, show: Show) -> None:
+    file, command = classifier / "model.safetensors", ["check", classifier, "--for", "inference", "--json"]
+    edit_tensors(file, lambda state: {f"module.{name}": item for name, item in state.items()})
+    first = show(*command, code=1)
+    assert f"Run `headscope repair {classifier} -o DIR`" in first
+    assert show(*command, code=1) == first
 
 
 @pytest.fixture
@@ -228,41 +199,44 @@ def test_a_hostile_model_type_and_a_link_to_nowhere_do_not_crash(model_type: str
         lambda text: "[" * 10_000,
     ],
 )
-def test_a_damaged_entry_is_as_good_as_none(damage: Callable[[str], str], place: Path, model: Path, show: Show) -> None:
-    whole = show("check", str(model))
-    for entry in entries(place):
+def test_a_damaged_entry_is_as_good_as_none(
+    damage: Callable[[str], str], own_cache: Path, classifier: Path, show: Show
+) -> None:
+    whole = show("check", classifier)
+    for entry in entries(own_cache):
         entry.write_text(damage(entry.read_text()))
-    assert show("check", str(model)) == whole
-    assert in_process("check", str(model)).stderr == ""  # mended
+    assert show("check", classifier) == whole
+    assert in_process("check", str(classifier)).stderr == ""  # mended
 
 
-def test_an_edited_entry_with_a_plain_digest_is_not_believed(place: Path, model: Path, show: Show) -> None:
-    expected = show("check", str(model), "--for", "inference")
-    for file in entries(place):
+def test_an_edited_entry_with_a_plain_digest_is_not_believed(own_cache: Path, classifier: Path, show: Show) -> None:
+    expected = show("check", classifier, "--for", "inference")
+    for file in entries(own_cache):
         entry = json.loads(file.read_text().replace("classifier.weight", "classifier.eight"))
         entry["digest"] = hashlib.sha256(json.dumps(entry["fact"]).encode()).hexdigest()
         file.write_text(json.dumps(entry))
-    assert show("check", str(model), "--for", "inference") == expected
+    assert show("check", classifier, "--for", "inference") == expected
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no permissions for others")
-def test_a_key_that_others_may_have_written_opens_no_cache(place: Path) -> None:
+def test_a_key_that_others_may_have_written_opens_no_cache(own_cache: Path) -> None:
     report = next(iter(REPORTS.values()))()
-    Cache(place).save("one", report)
-    assert Cache(place).load(type(report), "one") == report
-    (place / "key").chmod(0o644)
-    assert Cache(place).load(type(report), "one") is None
-    (place / "key").chmod(0o600)
-    (place / "key").rename(place / "other")
-    (place / "key").symlink_to(place / "other")
-    assert Cache(place).load(type(report), "one") is None
+    Cache(own_cache).save("one", report)
+    assert Cache(own_cache).load(type(report), "one") == report
+    (own_cache / "key").chmod(0o644)
+    assert Cache(own_cache).load(type(report), "one") is None
+    (own_cache / "key").chmod(0o600)
+    (own_cache / "key").rename(own_cache / "other")
+    (own_cache / "key").symlink_to(own_cache / "other")
+    assert Cache(own_cache).load(type(report), "one") is None
 
 
-def test_an_entry_under_another_name_is_not_believed(place: Path) -> None:
+def test_an_entry_under_another_name_is_not_believed(own_cache: Path) -> None:
     report = next(iter(REPORTS.values()))()
-    Cache(place).save("one", report)
-    entries(place)[0].rename(place / entries(place)[0].name.replace("one", "two"))
-    assert Cache(place).load(type(report), "two") is None
+    Cache(own_cache).save("one", report)
+    (entry,) = entries(own_cache)
+    entry.rename(own_cache / entry.name.replace("one", "two"))
+    assert Cache(own_cache).load(type(report), "two") is None
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no time of the last change of the entry")
@@ -305,28 +279,28 @@ def test_it_takes_no_more_room_than_it_may(tmp_path: Path, monkeypatch: pytest.M
     assert sum(file.stat().st_size for file in entries(tmp_path)) <= 1000
 
 
-def test_many_at_once(place: Path, model: Path) -> None:
-    command = [*warm.python(), "-m", "headscope", "check", str(model), "--json"]
+def test_many_at_once(own_cache: Path, classifier: Path) -> None:
+    command = [*warm.python(), "-m", "headscope", "check", str(classifier), "--json"]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(4)]
     outputs = [process.communicate(timeout=120) for process in running]
     assert {process.returncode for process in running} == {0}
     assert len({out for out, _ in outputs}) == 1
-    assert not list(place.glob(".new-*"))
+    assert not list(own_cache.glob(".new-*"))
 
 
 @pytest.mark.parametrize("place_is", ["a file", "missing parent that is a file"])
 def test_a_place_that_cannot_be_used_is_no_failure(
-    place_is: str, place: Path, model: Path, show: Show, monkeypatch: pytest.MonkeyPatch
+    place_is: str, own_cache: Path, classifier: Path, show: Show, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place.write_text("in the way")
-    monkeypatch.setenv("HEADSCOPE_CACHE", str(place if place_is == "a file" else place / "below"))
-    assert show("check", str(model)).startswith("0")
+    own_cache.write_text("in the way")
+    monkeypatch.setenv("HEADSCOPE_CACHE", str(own_cache if place_is == "a file" else own_cache / "below"))
+    show("check", classifier)
 
 
-def test_it_can_be_forbidden(place: Path, model: Path, show: Show, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_can_be_forbidden(own_cache: Path, classifier: Path, show: Show, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADSCOPE_NO_CACHE", "1")
-    show("inspect", str(model))
-    assert not place.exists()
+    show("inspect", classifier)
+    assert not own_cache.exists()
 
 
 @pytest.mark.parametrize("name", REPORTS)

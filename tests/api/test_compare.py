@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,23 +16,14 @@ from transformers import BertTokenizer
 import headscope
 from headscope.errors import UsageError
 from headscope.facts import HiddenSource, Stage
-from headscope.shell import main
 from headscope.slices.compare.facts import role_of
 from headscope.slices.compare.run import _find_differences, align_stages
 from tests.edits import State, edit_tensors
 from tests.families import FAMILIES
-from tests.saving import save_safetensors, save_torch_zip
+from tests.saving import save_torch_zip
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs/schema/headscope-1.0.schema.json").read_text())
-
-
-@pytest.fixture
-def classifier(tmp_path: Path) -> Path:
-    folder = tmp_path / "a"
-    folder.mkdir()
-    family = FAMILIES["bert"]
-    save_safetensors(family.build(family.classifier, num_labels=3), folder)
-    return folder
+Show = Callable[..., str]
 
 
 @pytest.fixture
@@ -41,7 +33,7 @@ def other(classifier: Path) -> Path:
 
 
 def test_a_copy_is_alike_to_the_bit(classifier: Path, other: Path) -> None:
-    found = headscope.compare(str(classifier), str(other), values=True)
+    found = headscope.compare(classifier, other, values=True)
     assert found.differences == ()
     assert {item.parameter for item in found.values if item.identical} == {
         "bert.pooler.dense.weight", "bert.pooler.dense.bias", "classifier.weight", "classifier.bias",
@@ -49,21 +41,20 @@ def test_a_copy_is_alike_to_the_bit(classifier: Path, other: Path) -> None:
 
 
 def test_equal_poolings_are_alike_whatever_the_sentences_on_their_tokenizers_say(
-    classifier: Path, other: Path, capsys: pytest.CaptureFixture[str]
+    classifier: Path, other: Path, show: Show
 ) -> None:
     """One folder has a tokenizer of its own, so its sentence names that one and not the family's."""
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good"]
     BertTokenizer(vocab={word: at for at, word in enumerate(words)}).save_pretrained(other)
-    found = headscope.compare(str(classifier), str(other), offline=True)
+    found = headscope.compare(classifier, other, offline=True)
     rules = {report.head.pooling.rule for report in found.reports if report.head}
     assert len(rules) == 2
     assert found.differences == ()
-    assert main(["compare", str(classifier), str(other), "--offline", "--exit-code"]) == 0
-    assert "The heads have the same structure" in capsys.readouterr().out
+    assert "The heads have the same structure" in show("compare", classifier, other, "--offline", "--exit-code")
 
 
 def test_another_position_of_the_same_kind_is_another_pooling(classifier: Path) -> None:
-    report = headscope.inspect(str(classifier), offline=True)
+    report = headscope.inspect(classifier, offline=True)
     (part,) = report.head.pooling.parts
     moved = replace(part, positions=replace(part.positions, index=1))
     deeper = replace(part, sources=(HiddenSource("h[-2]", -2),))
@@ -78,7 +69,7 @@ def test_one_changed_number_is_found(classifier: Path, other: Path) -> None:
         state["classifier.weight"][2, 31] += 1e-7
 
     edit_tensors(other / "model.safetensors", change)
-    found = headscope.compare(str(classifier), str(other), values=True)
+    found = headscope.compare(classifier, other, values=True)
     [changed] = [item for item in found.values if item.identical is False]
     assert changed.parameter == "classifier.weight"
     assert changed.largest_difference == pytest.approx(1e-7, rel=0.2)
@@ -93,33 +84,31 @@ def test_another_number_format_is_another_value(classifier: Path, other: Path) -
         other / "model.safetensors",
         lambda state: state | {"classifier.bias": state["classifier.bias"].to(torch.bfloat16)},
     )
-    found = headscope.compare(str(classifier), str(other), values=True)
+    found = headscope.compare(classifier, other, values=True)
     assert [item.parameter for item in found.values if item.identical is False] == ["classifier.bias"]
 
 
-def test_what_was_not_read_is_not_called_the_same(classifier: Path, tmp_path: Path, capsys: object) -> None:
+def test_what_was_not_read_is_not_called_the_same(classifier: Path, tmp_path: Path, show: Show) -> None:
     pickled = tmp_path / "pickled"
     pickled.mkdir()
     save_torch_zip(FAMILIES["bert"].build("BertForSequenceClassification", num_labels=3), pickled)
-    found = headscope.compare(str(classifier), str(pickled), values=True)
+    found = headscope.compare(classifier, pickled, values=True)
     assert {item.identical for item in found.values} == {None}
     assert "pickle" in found.values[0].reason
-    assert main(["compare", str(classifier), str(pickled), "--values", "-q"]) == 3
+    show("compare", classifier, pickled, "--values", "-q", code=3)
 
 
 def test_heads_without_a_common_parameter_have_no_values_to_compare(
-    classifier: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    classifier: Path, tmp_path: Path, show: Show
 ) -> None:
     FAMILIES["gpt2"].build("GPT2ForSequenceClassification", num_labels=3).save_pretrained(tmp_path)
-    assert main(["compare", str(classifier), str(tmp_path), "--values", "-q", "--exit-code"]) == 1
-    told = " ".join(capsys.readouterr().out.split())
+    told = " ".join(show("compare", classifier, tmp_path, "--values", "-q", "--exit-code", code=1).split())
     assert "values were not compared: the heads have no parameter of the same name" in told
 
 
-def test_families_differ_in_what_they_differ(capsys: pytest.CaptureFixture[str]) -> None:
+def test_families_differ_in_what_they_differ(show: Show) -> None:
     names = ["bert-base-uncased", "roberta-base"]
-    assert main(["compare", *names, "--num-labels", "3", "--offline", "--json", "--exit-code"]) == 1
-    document = json.loads(capsys.readouterr().out)
+    document = json.loads(show("compare", *names, "--num-labels", 3, "--offline", "--json", "--exit-code", code=1))
     jsonschema.validate(document, SCHEMA)
     kinds = {item["what"] for item in document["differences"]}
     assert {"class", "formula", "operations"} <= kinds
@@ -130,39 +119,36 @@ def test_families_differ_in_what_they_differ(capsys: pytest.CaptureFixture[str])
 
 @pytest.mark.parametrize("width", ["60", "80", "120", "200"])
 def test_a_table_has_no_spaces_at_its_ends_no_two_empty_lines_and_whole_names(
-    width: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], classifier: Path
+    width: str, monkeypatch: pytest.MonkeyPatch, show: Show, classifier: Path
 ) -> None:
     monkeypatch.setenv("COLUMNS", width)
-    for models in ((str(classifier), str(classifier)), ("bert-base-uncased", "roberta-base")):
-        assert main(["compare", *models, "--offline"]) == 0
-        shown = capsys.readouterr().out
+    for models in ((classifier, classifier), ("bert-base-uncased", "roberta-base")):
+        shown = show("compare", *models, "--offline")
         assert "\n\n\n" not in shown
         assert "…" not in shown
         assert [line for line in shown.splitlines() if line != line.rstrip()] == []
     assert "592,130 new" in shown
-    assert main(["compare", *models, "--offline", "--details"]) == 0
-    shown = capsys.readouterr().out
+    shown = show("compare", *models, "--offline", "--details")
     assert [line for line in shown.splitlines() if line != line.rstrip()] == []
     assert "classifier.out_proj.weight 2x768 new" in shown
     assert "bert.pooler.dense.weight 768x768 loaded" in shown
 
 
 def test_three_models_are_compared_in_24_lines_that_hold_what_a_wide_screen_does(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, show: Show
 ) -> None:
     shown = {}
     for width in ("80", "200"):
         monkeypatch.setenv("COLUMNS", width)
-        assert main(["compare", "roberta-base", "bert-base-uncased", "gpt2", "--offline"]) == 0
-        shown[width] = capsys.readouterr().out
+        shown[width] = show("compare", "roberta-base", "bert-base-uncased", "gpt2", "--offline")
     assert len(shown["80"].splitlines()) <= 24
     assert {word for word in shown["200"].split() if word not in shown["80"]} <= {"the", "same"}
 
 
-def test_one_model_is_not_enough() -> None:
+def test_one_model_is_not_enough(show: Show) -> None:
     with pytest.raises(UsageError, match="got 1"):
         headscope.compare("roberta-base")
-    assert main(["compare", "roberta-base", "--offline"]) == 2
+    show("compare", "roberta-base", "--offline", code=2)
 
 
 def stage(operation: str) -> Stage:
@@ -191,20 +177,17 @@ def test_activations_of_different_heads_stand_side_by_side() -> None:
     ]  # fmt: skip
 
 
-def test_models_have_columns_where_there_is_room(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_models_have_columns_where_there_is_room(monkeypatch: pytest.MonkeyPatch, show: Show) -> None:
     names = ["bert-base-uncased", "distilbert-base-uncased", "roberta-base"]
     for width, columns in (("120", True), ("119", False)):
         monkeypatch.setenv("COLUMNS", width)
-        assert main(["compare", *names, "--num-labels", "3", "--offline"]) == 0
-        lines = capsys.readouterr().out.splitlines()
+        lines = show("compare", *names, "--num-labels", 3, "--offline").splitlines()
         assert any(all(name in line for name in names) for line in lines) is columns
         assert any("tanh" in line and "relu" in line for line in lines) is columns
 
 
-def test_what_is_the_same_stands_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_the_same_stands_once(monkeypatch: pytest.MonkeyPatch, show: Show) -> None:
     for width in ("80", "160"):
         monkeypatch.setenv("COLUMNS", width)
-        assert main(["compare", "bert-base-uncased", "bert-base-uncased", "--offline", "--details"]) == 0
-        assert capsys.readouterr().out.count("bert.pooler.dense.weight") == 1
+        shown = show("compare", "bert-base-uncased", "bert-base-uncased", "--offline", "--details")
+        assert shown.count("bert.pooler.dense.weight") == 1

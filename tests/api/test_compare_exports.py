@@ -1,6 +1,7 @@
 """A checkpoint beside its exports: what is carried is the same values, and what is lost is named."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from transformers import PreTrainedModel
 import headscope
 from headscope.core.facts.export import Fate
 from headscope.errors import ExitCode, UsageError
-from headscope.shell import main
 from headscope.slices.compare.run import Compared
 from scripts.pages.write_schema import build_schema
 from tests.families import FAMILIES
@@ -34,6 +34,12 @@ def source(name: str, folder: Path) -> PreTrainedModel:
             parameter.add_(torch.randn_like(parameter) * 0.02)
     model.save_pretrained(folder)
     return model
+
+
+def exported(name: str, folder: Path, **options: Any) -> Compared:
+    """A source beside the GGUF file that was made of it."""
+    path = exports.write_gguf(source(name, folder / "source"), folder / "model.gguf", **options)
+    return headscope.compare(folder / "source", path)
 
 
 def fates(found: Compared) -> dict[str, str]:
@@ -66,41 +72,23 @@ def test_what_a_gguf_file_carries_has_the_numbers_of_the_source(name: str, tmp_p
 
 
 def test_a_dropped_classifier_is_lost_whole(tmp_path: Path) -> None:
-    path = exports.write_gguf(source("gpt2", tmp_path / "source"), tmp_path / "model.gguf")
-    found = headscope.compare(tmp_path / "source", path)
+    found = exported("gpt2", tmp_path)
     assert fates(found) == {"score.weight": "lost"}
     assert aspects(found)["classes"] == "lost"
 
 
 def test_labels_in_another_order_are_changed(tmp_path: Path) -> None:
-    model = source("roberta", tmp_path / "source")
-    path = exports.write_gguf(model, tmp_path / "model.gguf", pooling=RANK, labels=LABELS[::-1])
-    found = headscope.compare(tmp_path / "source", path).exports[0]
-    labels = next(item for item in found.aspects if item.what == "labels")
+    found = exported("roberta", tmp_path, pooling=RANK, labels=LABELS[::-1])
+    labels = next(item for item in found.exports[0].aspects if item.what == "labels")
     assert labels.fate is Fate.CHANGED and "order" in labels.note
 
 
 def test_another_pooling_is_changed(tmp_path: Path) -> None:
-    model = source("roberta", tmp_path / "source")
-    path = exports.write_gguf(model, tmp_path / "model.gguf", pooling=gguf.PoolingType.MEAN)
-    assert aspects(headscope.compare(tmp_path / "source", path))["pooling"] == "changed"
+    assert aspects(exported("roberta", tmp_path, pooling=gguf.PoolingType.MEAN))["pooling"] == "changed"
 
 
 def test_a_quantized_tensor_is_transformed(tmp_path: Path) -> None:
-    model = source("roberta", tmp_path / "source")
-    stored = exports.converted(model)
-    writer = gguf.GGUFWriter(str(tmp_path / "q.gguf"), "bert")
-    writer.add_pooling_type(RANK)
-    for name in ("cls.weight", "cls.bias", "cls.output.weight", "cls.output.bias"):
-        kind = gguf.GGMLQuantizationType.Q8_0
-        is_matrix = name.endswith("weight")
-        data = gguf.quants.quantize(stored[name], kind) if is_matrix else stored[name]
-        writer.add_tensor(name, data, raw_dtype=kind if is_matrix else None)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    found = headscope.compare(tmp_path / "source", tmp_path / "q.gguf")
+    found = exported("roberta", tmp_path, pooling=RANK, labels=[], quantized="cls.")
     tensors = {item.parameter: item for item in found.exports[0].tensors}
     assert tensors["classifier.dense.weight"].fate is Fate.TRANSFORMED
     assert "quantized (Q8_0)" in tensors["classifier.dense.weight"].how
@@ -108,25 +96,20 @@ def test_a_quantized_tensor_is_transformed(tmp_path: Path) -> None:
     assert aspects(found)["labels"] == "lost"
 
 
-def test_exit_codes_and_the_document(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_exit_codes_and_the_document(tmp_path: Path, show: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     model = source("roberta", tmp_path / "source")
     whole = exports.write_gguf(model, tmp_path / "whole.gguf", pooling=RANK)
     cut = exports.write_gguf(model, tmp_path / "cut.gguf", pooling=RANK, without="cls.output")
     odd = exports.write_gguf(model, tmp_path / "odd.gguf", pooling=RANK, without="cls.bias")
     odd.write_bytes(odd.read_bytes().replace(b"pooling_type\x04\x00\x00\x00\x04", b"pooling_type\x04\x00\x00\x00\x09"))
-    arguments = ["compare", str(tmp_path / "source")]
-    assert main([*arguments, str(whole), "--exit-code"]) == ExitCode.OK
-    assert "all 4 head tensors" in capsys.readouterr().out
-    assert main([*arguments, str(cut), "--exit-code"]) == ExitCode.FINDINGS
-    assert "lost        classifier.out_proj.weight 3x32" in capsys.readouterr().out
-    assert main([*arguments, str(cut)]) == ExitCode.OK
-    assert main([*arguments, str(odd), "--exit-code"]) == ExitCode.UNDETERMINED
-    capsys.readouterr()
-    assert main([*arguments, str(whole), str(cut), "--json"]) == ExitCode.OK
-    document = json.loads(capsys.readouterr().out)
+    arguments = ["compare", tmp_path / "source"]
+    assert "all 4 head tensors" in show(*arguments, whole, "--exit-code")
+    shown = show(*arguments, cut, "--exit-code", code=ExitCode.FINDINGS)
+    assert "lost        classifier.out_proj.weight 3x32" in shown
+    show(*arguments, cut)
+    show(*arguments, odd, "--exit-code", code=ExitCode.UNDETERMINED)
+    document = json.loads(show(*arguments, whole, cut, "--json"))
     jsonschema.validate(document, build_schema())
     assert [item["reference"] for item in document["exports"]] == [str(whole), str(cut)]
     assert len(document["reports"]) == 1

@@ -12,6 +12,8 @@ from safetensors.torch import save_file
 import headscope
 from headscope.core.facts.report import LoadVerdict
 from headscope.errors import Malformed
+from tests.edits import edit_json
+from tests.families import FAMILIES
 from tests.scorers import save_language_model
 from tests.verdicts.runs import make_tokenizer
 
@@ -21,44 +23,39 @@ TYPES = {"noul": [0, 2], "score": [2, 8], "choice": [8, 24]}
 HEATS = {"noul": 1.2, "score": 0.9, "choice": 1.1}
 
 
-def _drawn(head: torch.nn.Linear) -> torch.nn.Linear:
-    for value in head.parameters():
-        value.data = torch.randn(value.shape) * 3
-    return head
-
-
 def _saved(folder: Path, softcap: float | None, heats: dict[str, Any]) -> Any:
     """As `save_pretrained` of the class writes it."""
     text = save_language_model("Llama", folder / "text").config.to_dict()
     config = transformers.JevConfig(hidden_size=16, softcap=softcap, text_config=text)
     model = transformers.JevForDecision(config).eval()
-    _drawn(model.proj)
+    for value in model.proj.parameters():
+        value.data = torch.randn(value.shape) * 3
     model.decision_config.temperature = heats
     model.save_pretrained(folder)
     make_tokenizer("protein", "Llama").save_pretrained(folder)
     return model
 
 
-def _judged(folder: Path, softcap: float | None, heats: dict[str, Any]) -> Any:
+def _beside(folder: Path, head: str, scores: int, **files: Any) -> Any:
     """A language model with the head and its files beside it."""
     save_language_model("Qwen2", folder)
     make_tokenizer("protein", "Qwen2").save_pretrained(folder)
-    head = _drawn(torch.nn.Linear(16, 24))
-    save_file({f"proj.{name}": value.data for name, value in head.named_parameters()}, folder / "head.safetensors")
-    slots = {"num_slots": 24, "verbalizers": [f"w{at}" for at in range(24)], "ranges": TYPES}
-    (folder / "judge_config.json").write_text(json.dumps({"slots": slots, "softcap": softcap}))
-    (folder / "calibration.json").write_text(json.dumps({"per_kind": heats}))
+    weights = {"proj.weight": torch.randn(scores, 16) * 3, "proj.bias": torch.randn(scores) * 3}
+    save_file(weights, folder / f"{head}.safetensors")
+    for name, content in files.items():
+        (folder / f"{name}.json").write_text(json.dumps(content))
     return transformers.AutoModelForDecision.from_pretrained(folder).eval()
+
+
+def _judged(folder: Path, softcap: float | None = None, heats: Any = HEATS) -> Any:
+    slots = {"num_slots": 24, "verbalizers": [f"w{at}" for at in range(24)], "ranges": TYPES}
+    judge = {"slots": slots, "softcap": softcap}
+    return _beside(folder, "head", 24, judge_config=judge, calibration={"per_kind": heats})
 
 
 def _coded(folder: Path, softcap: float | None, heats: dict[str, Any]) -> Any:
-    """A language model with one code for each option."""
-    save_language_model("Qwen2", folder)
-    make_tokenizer("protein", "Qwen2").save_pretrained(folder)
-    head = _drawn(torch.nn.Linear(16, 6))
-    save_file({f"proj.{name}": value.data for name, value in head.named_parameters()}, folder / "readout.safetensors")
-    (folder / "decision_config.json").write_text(json.dumps({"codes": list("ABCDEF"), "temperature": 1.3}))
-    return transformers.AutoModelForDecision.from_pretrained(folder).eval()
+    """One code for each option."""
+    return _beside(folder, "readout", 6, decision_config={"codes": list("ABCDEF"), "temperature": 1.3})
 
 
 @pytest.mark.parametrize(
@@ -89,19 +86,20 @@ def test_a_decision_head_is_shown_and_computes_what_its_class_does(
     assert result.verdict.value == "passed", str(result)
 
 
+def _answer(model: Any, kind: int) -> torch.Tensor:
+    with torch.no_grad():
+        return model(torch.tensor([[3, 4, 5]]), torch.tensor([[2]]), torch.tensor([[2]]), torch.tensor([[kind]]))
+
+
 def _fails_in_transformers(folder: Path) -> bool:
     """Whether Transformers refuses the files, or a question of each type fails, or gets scores that are not finite."""
     try:
         model = transformers.AutoModelForDecision.from_pretrained(folder).eval()
         model.decision_config.logits_processors  # noqa: B018 - it makes them of the temperatures
-        for at in range(3):
-            with torch.no_grad():
-                found = model(torch.tensor([[3, 4, 5]]), torch.tensor([[2]]), torch.tensor([[2]]), torch.tensor([[at]]))
-            if len(found) != 2 or not bool(found.isfinite().all()):
-                return True
+        found = [_answer(model, kind) for kind in range(3)]
     except Exception:
         return True
-    return False
+    return not all(len(item) == 2 and item.isfinite().all() for item in found)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +115,7 @@ def _fails_in_transformers(folder: Path) -> bool:
     ],
 )
 def test_files_that_transformers_fails_with(slots: Any, files: Any, told: str, tmp_path: Path) -> None:
-    _judged(tmp_path, None, HEATS)
+    _judged(tmp_path)
     judge = json.loads((tmp_path / "judge_config.json").read_text())
     judge["slots"] |= slots
     (tmp_path / "judge_config.json").write_text(json.dumps(judge))
@@ -129,18 +127,12 @@ def test_files_that_transformers_fails_with(slots: Any, files: Any, told: str, t
 
 
 def test_a_soft_cap_of_zero(tmp_path: Path) -> None:
-    _judged(tmp_path, None, HEATS)
-    judge = json.loads((tmp_path / "judge_config.json").read_text())
-    (tmp_path / "judge_config.json").write_text(json.dumps(judge | {"softcap": 0.0}))
-    model = transformers.AutoModelForDecision.from_pretrained(tmp_path).eval()
-    with torch.no_grad():
-        scores = model(torch.tensor([[3, 4, 5]]), torch.tensor([[2]]), torch.tensor([[2]]), torch.tensor([[0]]))
-    assert not scores.any()
+    assert not _answer(_judged(tmp_path, 0.0), 0).any()
     assert "HS407" in {item.id for item in headscope.check(tmp_path).findings}
 
 
 def test_an_adapter_beside_a_decision_head_is_not_green(tmp_path: Path) -> None:
-    _judged(tmp_path, None, HEATS)
+    _judged(tmp_path)
     (tmp_path / "adapter").mkdir()
     (tmp_path / "adapter" / "adapter_config.json").write_text("{}")
     result = headscope.check(tmp_path, run=True, ignore=["HS502"])
@@ -148,8 +140,6 @@ def test_an_adapter_beside_a_decision_head_is_not_green(tmp_path: Path) -> None:
 
 
 def test_decision_files_beside_another_class_leave_it_alone(tmp_path: Path) -> None:
-    from tests.families import FAMILIES
-
     FAMILIES["bert"].build("BertForSequenceClassification").save_pretrained(tmp_path)
     (tmp_path / "decision_config.json").write_text(json.dumps({"codes": ["A", "B"], "temperature": 1.0}))
     for file in (None, "head.safetensors"):
@@ -164,16 +154,15 @@ def test_decision_files_beside_another_class_leave_it_alone(tmp_path: Path) -> N
 
 
 def test_sizes_beyond_all_models_are_refused_before_they_are_built(tmp_path: Path) -> None:
-    _judged(tmp_path, None, HEATS)
-    config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 3000, "layer_types": None}))
+    _judged(tmp_path)
+    edit_json(tmp_path / "config.json", {"num_hidden_layers": 3000, "layer_types": None})
     with pytest.raises(Malformed, match="3,000 layers"):
         headscope.inspect(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["[1]", "{", ""])
 def test_a_file_that_is_no_object(text: str, tmp_path: Path) -> None:
-    _judged(tmp_path, None, HEATS)
+    _judged(tmp_path)
     (tmp_path / "calibration.json").write_text(text)
     assert "HS407" in {item.id for item in headscope.check(tmp_path).findings}
 

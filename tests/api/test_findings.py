@@ -1,13 +1,14 @@
 """The findings that `inspect` shows are those of `check`, as far as they need no more than `inspect` reads."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from transformers import LlamaConfig, LlamaForSequenceClassification, LlamaForTokenClassification
+from transformers import LlamaForSequenceClassification
 
 from headscope import api
 from headscope.facts import Profile, Severity
-from headscope.shell import main
+from tests.families import FAMILIES
 
 
 @pytest.mark.parametrize(
@@ -34,23 +35,17 @@ def test_inspect_and_check_find_the_same_in_a_snapshot(reference: str) -> None:
     assert {item.id for item in extra} <= {"HS303", "HS304", "HS305"}, (extra, unverified)
 
 
-def test_a_head_for_another_task_is_an_error_that_quiet_shows(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    small = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    config = LlamaConfig(**small, vocab_size=40, num_labels=3, pad_token_id=0)
-    LlamaForTokenClassification(config).save_pretrained(tmp_path)
+def test_a_head_for_another_task_is_an_error_that_quiet_shows(tmp_path: Path, show: Callable[..., str]) -> None:
+    FAMILIES["llama"].build("LlamaForTokenClassification", num_labels=3, pad_token_id=0).save_pretrained(tmp_path)
     _, loaded = LlamaForSequenceClassification.from_pretrained(tmp_path, output_loading_info=True)
     assert not loaded["missing_keys"]  # so the verdict alone is green
-    assert main(["inspect", str(tmp_path), "--task", "sequence-classification", "-q"]) == 0
-    verdict, *errors = capsys.readouterr().out.splitlines()
+    verdict, *errors = show("inspect", tmp_path, "--task", "sequence-classification", "-q").splitlines()
     assert "fully loaded" in verdict
     assert [line.split()[:2] for line in errors if line[0] != " "] == [["error", "HS401"]]
 
 
-def test_the_findings_are_the_same_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HEADSCOPE_CACHE", str(tmp_path))
-    monkeypatch.delenv("HEADSCOPE_NO_CACHE", raising=False)
+@pytest.mark.usefixtures("own_cache")
+def test_the_findings_are_the_same_from_the_cache() -> None:
     first = api.inspect("gpt2", offline=True, cache=True)
     again = api.inspect("gpt2", offline=True, cache=True)
     assert again == first

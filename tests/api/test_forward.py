@@ -19,6 +19,8 @@ from headscope.core.words.lines import WIDE
 from headscope.errors import HeadscopeError, Offline, Unsupported, UsageError
 from headscope.slices.forward.facts import ForwardReport
 from headscope.slices.forward.screen import forward_screen
+from tests.edits import edit_json
+from tests.scorers import save_tokenizer
 
 
 def real_inputs(family_name: str) -> dict[str, Any]:
@@ -172,44 +174,25 @@ def test_a_snapshot_has_no_weights_to_run() -> None:
         headscope.forward("roberta-base", device="cpu", offline=True)
 
 
-WORDS = ("[UNK]", "good", "bad", "film", "end")
-
-
-def bare_gpt2(folder: Path, *, tokenizer_pads: bool) -> str:
-    """A GPT-2 classifier as people save it, without a pad token, and its tokenizer."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
-    model = FAMILIES["gpt2"].build("GPT2ForSequenceClassification", num_labels=3)
-    save_safetensors(model, folder)
-    plain = Tokenizer(models.WordLevel({word: at for at, word in enumerate(WORDS)}, unk_token="[UNK]"))
-    plain.pre_tokenizer = pre_tokenizers.Whitespace()
-    special = {"eos_token": "end"} | ({"pad_token": "end"} if tokenizer_pads else {})
-    transformers.PreTrainedTokenizerFast(tokenizer_object=plain, unk_token="[UNK]", **special).save_pretrained(folder)
-    return str(folder)
-
-
 @pytest.mark.parametrize("tokenizer_pads", [False, True])
 def test_several_texts_without_a_pad_token_get_a_hint_that_helps(tokenizer_pads: bool, tmp_path: Path) -> None:
-    folder, texts = bare_gpt2(tmp_path, tokenizer_pads=tokenizer_pads), ["good film", "bad"]
+    """Of a GPT-2 classifier as people save it."""
+    save_safetensors(FAMILIES["gpt2"].build("GPT2ForSequenceClassification", num_labels=3), tmp_path)
+    tokenizer, texts = save_tokenizer(tmp_path), ["w1 w2", "w3"]
+    tokenizer.pad_token = tokenizer.eos_token if tokenizer_pads else None
+    tokenizer.save_pretrained(tmp_path)
     with pytest.raises(Unsupported) as caught:
-        headscope.forward(folder, device="cpu", text=texts)
+        headscope.forward(tmp_path, device="cpu", text=texts)
     assert "pad_token_id" in caught.value.hint
-    one = headscope.forward(folder, device="cpu", text=texts[0])
+    one = headscope.forward(tmp_path, device="cpu", text=texts[0])
     assert [item.input for item in one.scored] == texts[:1]
-    config, tokenizer = (transformers.AutoConfig, transformers.AutoTokenizer)
-    changed = config.from_pretrained(folder)
-    changed.pad_token_id = WORDS.index("end")
-    changed.save_pretrained(folder)
-    pads = tokenizer.from_pretrained(folder)
-    pads.pad_token = "end"
-    pads.save_pretrained(folder)
-    both = headscope.forward(folder, device="cpu", text=texts)
+    edit_json(tmp_path / "config.json", {"pad_token_id": tokenizer.eos_token_id})
+    tokenizer.pad_token = tokenizer.eos_token
+    tokenizer.save_pretrained(tmp_path)
+    both = headscope.forward(tmp_path, device="cpu", text=texts)
     assert [item.input for item in both.scored] == texts
-    assert math.isclose(_logit(both, 0), _logit(one, 0), rel_tol=1e-4)
-
-
-def _logit(report: ForwardReport, at: int) -> float:
-    return next(score.logit or 0.0 for score in report.scored[at].scores if score.label == "LABEL_0")
+    alone, beside = ({item.label: item.logit for item in report.scored[0].scores} for report in (one, both))
+    assert beside == pytest.approx(alone, rel=1e-4)
 
 
 @pytest.mark.parametrize("pad", [None, 0])

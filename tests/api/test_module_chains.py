@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from torch import nn
 
 import headscope
 from headscope.facts import PoolingKind, Severity, Verdict
 from tests.chains import save_chain
-from tests.edits import edit_json
+from tests.edits import edit_json, edit_tensors
 from tests.scorers import save_language_model
 
 library = pytest.importorskip("sentence_transformers")
@@ -113,6 +112,10 @@ def test_the_scores_are_those_that_predict_gives(name: str, tmp_path: Path) -> N
     if formula:
         assert report.head.formula == f"logits = {formula}"
     assert (report.model.class_name, report.model.num_labels) == ("CrossEncoder", encoder.num_labels)
+    parts = report.checkpoint.sentence_transformers.parts
+    assert [part.output_size for part in parts if part.scores] == [encoder.num_labels]
+    count = "1 score" if encoder.num_labels == 1 else f"{encoder.num_labels} scores"
+    assert f"This chain is the head that is shown; it gives {count}." in " ".join(str(report).split())
     assert report.model.activation == ("sigmoid" if encoder.num_labels == 1 else "none")
     assert not (report.weights.new or report.weights.mismatched)
     # How these two count their tokens, the trace can't tell: it withholds the rule.
@@ -168,8 +171,9 @@ def test_a_healthy_chain_passes_and_the_library_is_called(
 
 
 def _change_dense(folder: Path, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    path = folder / "5_Dense" / "model.safetensors"
-    save_file({name: change(tensor) for name, tensor in load_file(path).items()}, path)
+    edit_tensors(
+        folder / "5_Dense" / "model.safetensors", lambda state: {key: change(item) for key, item in state.items()}
+    )
 
 
 def _swap(folder: Path) -> None:
@@ -178,18 +182,16 @@ def _swap(folder: Path) -> None:
     (folder / "modules.json").write_text(json.dumps(entries))
 
 
-def _without_scores(folder: Path) -> None:
-    edit_json(folder / "5_Dense" / "config.json", {"module_output_name": None})
-
-
 BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "zeros": (lambda folder: _change_dense(folder, torch.zeros_like), "HS501"),
     "NaN": (lambda folder: _change_dense(folder, lambda item: item * float("nan")), "HS501"),
     "missing": (lambda folder: (folder / "5_Dense" / "model.safetensors").unlink(), "HS405"),
     "wrong size": (lambda folder: _change_dense(folder, lambda item: item.repeat_interleave(2, -1)), "HS405"),
     "swapped order": (_swap, "HS405"),
-    "no scores": (_without_scores, "HS405"),
-}
+    "no scores": (
+        lambda folder: edit_json(folder / "5_Dense" / "config.json", {"module_output_name": None}), "HS405"
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BROKEN)
@@ -239,6 +241,7 @@ def test_a_snapshot_of_a_chain_has_its_formula(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "saved")
     report = headscope.inspect(tmp_path / "one.json")
     assert (report.head.formula, report.head.pooling.kind) == (whole.head.formula, PoolingKind.FIRST_TOKEN)
+    assert report.checkpoint.sentence_transformers == whole.checkpoint.sentence_transformers
     assert report.weights.loaded == whole.weights.loaded
     assert headscope.inspect(tmp_path / "one.json", num_labels=2).weights.unused == ()
 

@@ -26,6 +26,7 @@ from headscope.shell.options.calls import full_signature, use_case
 from headscope.shell.values import READ_OPTIONS
 from headscope.slices.diagram.formats import PAINTERS
 from tests import typing_example
+from tests.families import FAMILIES
 
 ROOT = Path(__file__).resolve().parents[2]
 MISTAKES = ROOT / "tests" / "typing_mistakes.py"
@@ -43,12 +44,6 @@ def parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     return dict(inspect.signature(function).parameters)
 
 
-def run_python(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def test_importing_it_imports_no_torch_and_no_transformers() -> None:
     code = """
 import sys, headscope
@@ -58,37 +53,11 @@ for name in set(headscope.__all__) - {"HeadscopeCallback"}:
     getattr(headscope, name)
 print(sorted(heavy & set(sys.modules)))
 """
-    assert run_python(code).splitlines() == ["[] NotFound False", "[]"]
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == ["[] NotFound False", "[]"], done.stderr
 
 
-def test_it_exports_its_functions_and_the_types_of_their_results() -> None:
-    functions = [
-        "check",
-        "code",
-        "compare",
-        "diagram",
-        "diff_weights",
-        "edit",
-        "engines",
-        "environment",
-        "explain",
-        "forward",
-        "heads",
-        "inspect",
-        "parameter_groups",
-        "probe",
-        "repair",
-        "scan",
-        "scan_batch",
-        "snapshot",
-        "strict",
-        "verify",
-        "verify_card",
-        "verify_save",
-        "verify_served",
-        "write_card",
-    ]
-    assert sorted(FUNCTIONS) == functions
+def test_it_exports_the_types_of_its_results() -> None:
     results = {str(inspect.signature(function).return_annotation) for function in FUNCTIONS.values()}
     assert results <= {
         *headscope.__all__,
@@ -320,8 +289,6 @@ def test_the_literals_are_the_values_of_the_facts() -> None:
 
 @pytest.mark.parametrize("name", get_args(DeviceName))
 def test_pytorch_knows_every_device(name: str) -> None:
-    import torch
-
     assert str(torch.device(name)) == name
 
 
@@ -387,11 +354,12 @@ def test_mypy_accepts_the_example_and_finds_every_mistake() -> None:
     assert found == expected
 
 
-def test_the_typed_example_runs(tmp_path: Path) -> None:
-    from transformers import BertConfig, BertForSequenceClassification
+def small_bert() -> Any:
+    return FAMILIES["bert"].build("BertForSequenceClassification")
 
-    config = BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8, vocab_size=50)
-    module = BertForSequenceClassification(config)
+
+def test_the_typed_example_runs(tmp_path: Path) -> None:
+    module = small_bert()
     assert typing_example.formula_of(module).startswith("logits = classifier(")
     assert {item.id for item in typing_example.failures("roberta-base", "inference", "error")} == {"HS102"}
     for parameter in module.classifier.parameters():
@@ -425,14 +393,11 @@ def test_labels_from_an_iterator_reach_every_model() -> None:
 
 @pytest.mark.parametrize("format", PAINTERS)
 def test_a_diagram_takes_what_inspect_takes(format: DrawingName) -> None:
-    from transformers import BertConfig, BertForSequenceClassification
-
     report = headscope.inspect("roberta-base", num_labels=3, offline=True)
     drawn = headscope.diagram(report, format)
     assert headscope.diagram("roberta-base", format, num_labels=3, offline=True) == drawn
     assert "BertForSequenceClassification" in headscope.diagram("BertForSequenceClassification", format)
-    config = BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8, vocab_size=50)
-    assert "classifier" in headscope.diagram(BertForSequenceClassification(config), format)
+    assert "classifier" in headscope.diagram(small_bert(), format)
     with pytest.raises(errors.UsageError, match="not for a report"):
         headscope.diagram(report, format, num_labels=3)  # type: ignore[call-overload]
 

@@ -9,6 +9,7 @@ import transformers
 import headscope
 from headscope.errors import UsageError
 from headscope.facts import PoolingKind, TokenRow
+from tests import families
 from tests.edits import edit_json
 from tests.scorers import FAMILIES, WORDS, save_language_model
 
@@ -121,21 +122,17 @@ def test_tokens_that_are_not_there_are_refused(tokens: str, said: str, tmp_path:
 
 
 def test_tokens_need_a_causal_language_model(tmp_path: Path) -> None:
-    config = transformers.ViTConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
-    transformers.ViTModel(config).save_pretrained(tmp_path)
+    families.FAMILIES["vit"].build("ViTModel").save_pretrained(tmp_path)
     with pytest.raises(UsageError, match=r"^vit "):
         headscope.inspect(tmp_path, tokens="id:1,id:2")
 
 
 def test_padding_on_the_right_is_found_for_tokens_that_the_user_names(tmp_path: Path) -> None:
     save_language_model("Llama", tmp_path)
-    path = tmp_path / "tokenizer_config.json"
-    edit_json(path, {"padding_side": "right"})
-    result = headscope.check(tmp_path, tokens="no,yes", profile="inference")
-    assert "HS303" in [item.id for item in result.findings]
-    edit_json(path, {"padding_side": "left"})
-    result = headscope.check(tmp_path, tokens="no,yes", profile="inference")
-    assert "HS303" not in [item.id for item in result.findings]
+    for side in ("right", "left"):
+        edit_json(tmp_path / "tokenizer_config.json", {"padding_side": side})
+        result = headscope.check(tmp_path, tokens="no,yes", profile="inference")
+        assert ("HS303" in [item.id for item in result.findings]) is (side == "right")
 
 
 def test_a_snapshot_keeps_the_tokens_by_their_ids(tmp_path: Path) -> None:

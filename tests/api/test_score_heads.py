@@ -1,6 +1,5 @@
 """Value heads, reward models and process-reward models, as TRL and others save them."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,8 @@ import headscope
 from headscope.core.facts.report import LoadVerdict
 from headscope.errors import HeadscopeError
 from headscope.facts import ScoreHead
+from tests import families
+from tests.edits import edit_json
 from tests.scorers import save_language_model, save_tokenizer
 
 FAMILIES = ("Qwen3", "Llama", "Gemma")
@@ -30,17 +31,17 @@ LINEAR = {
 """`v_head` as AutoModelForCausalLMWithValueHead of older TRL wrote it, which 1.16 lacks; `value_head` as OpenRLHF."""
 
 
-def _save_beside(folder: Path, more: dict[str, torch.Tensor], place: str = "model.safetensors") -> None:
-    file = folder / place
+def _save_beside(
+    folder: Path, shapes: dict[str, tuple[int, ...]], place: str = "model.safetensors"
+) -> dict[str, torch.Tensor]:
+    """Tensors of these shapes, drawn, which are then in that file too."""
+    file, more = folder / place, {name: torch.randn(shape) for name, shape in shapes.items()}
     if file.suffix == ".bin":
         torch.save(more, file)
-        return
-    own = load_file(file) if file.is_file() else {}
-    save_file(own | more, file, metadata={"format": "pt"})
-
-
-def _with_head(folder: Path, head: str) -> None:
-    _save_beside(folder, {name: torch.randn(shape) for name, shape in HEADS[head].items()})
+    else:
+        own = load_file(file) if file.is_file() else {}
+        save_file(own | more, file, metadata={"format": "pt"})
+    return more
 
 
 def _ids(folder: Path) -> dict[str, str]:
@@ -52,7 +53,7 @@ def _ids(folder: Path) -> dict[str, str]:
 def test_a_head_of_another_library_is_named_and_not_denied(family: str, head: str, tmp_path: Path) -> None:
     save_language_model(family, tmp_path)
     assert "HS401" in _ids(tmp_path)
-    _with_head(tmp_path, head)
+    _save_beside(tmp_path, HEADS[head])
     report = headscope.inspect(tmp_path)
     (found,) = report.checkpoint.score_heads
     last = next(name for name in reversed(HEADS[head]) if name.endswith("weight"))
@@ -76,8 +77,7 @@ PLACES = ("model.safetensors", "value_head.safetensors", "value_head.bin")
 )
 def test_a_linear_value_head_is_the_head(family: str, head: str, place: str, tmp_path: Path) -> None:
     base = save_language_model(family, tmp_path)
-    weights = {name: torch.randn(shape) for name, shape in LINEAR[head].items()}
-    _save_beside(tmp_path, weights, place)
+    weights = _save_beside(tmp_path, LINEAR[head], place)
     report = headscope.inspect(tmp_path)
     assert report.verdict is LoadVerdict.COMPLETE, str(report)
     assert {item.id for item in report.findings} <= {"HS202"}
@@ -111,12 +111,8 @@ def test_a_value_head_beside_an_adapter(place: str, tmp_path: Path) -> None:
     wrapped.save_pretrained(folder)
     save_tokenizer(folder)
     base.config._name_or_path = str(tmp_path / "base")
-    config = json.loads((folder / "adapter_config.json").read_text())
-    (folder / "adapter_config.json").write_text(
-        json.dumps(config | {"base_model_name_or_path": str(tmp_path / "base")})
-    )
-    weights = {name: torch.randn(shape) for name, shape in LINEAR["v_head"].items()}
-    _save_beside(folder, weights, place)
+    edit_json(folder / "adapter_config.json", {"base_model_name_or_path": str(tmp_path / "base")})
+    weights = _save_beside(folder, LINEAR["v_head"], place)
     report = headscope.inspect(folder)
     assert report.verdict is LoadVerdict.COMPLETE, str(report)
     _scores_are_those_of(wrapped.base_model.model.model, weights, folder)
@@ -127,8 +123,7 @@ def test_a_value_head_beside_an_adapter(place: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("family", ("Qwen3", "Llama", "Gemma2", "Granite"))
 def test_an_output_layer_of_a_few_answers_is_the_head(family: str, tmp_path: Path) -> None:
     save_language_model(family, tmp_path, tie_word_embeddings=False)
-    weights = {"lm_head.weight": torch.randn(3, 16)}
-    _save_beside(tmp_path, weights)
+    weights = _save_beside(tmp_path, {"lm_head.weight": (3, 16)})
     report = headscope.inspect(tmp_path)
     assert report.verdict is LoadVerdict.COMPLETE, str(report)
     assert (report.model.num_labels, report.model.class_name) == (3, f"{family}ForCausalLM")
@@ -149,25 +144,23 @@ def test_an_output_layer_of_a_few_answers_is_the_head(family: str, tmp_path: Pat
 )
 def test_a_layer_of_that_name_is_no_value_head(key: str, tmp_path: Path) -> None:
     save_language_model("Llama", tmp_path)
-    _save_beside(tmp_path, {key: torch.randn(1, 16)})
+    _save_beside(tmp_path, {key: (1, 16)})
     report = headscope.inspect(tmp_path)
     assert (report.checkpoint.score_heads, report.model.class_name) == ((), "LlamaForSequenceClassification")
 
 
 def test_an_output_layer_of_a_smaller_vocabulary_is_no_head(tmp_path: Path) -> None:
     save_language_model("Llama", tmp_path, tie_word_embeddings=False)
-    _save_beside(tmp_path, {name: torch.randn(40, 16) for name in ("lm_head.weight", "model.embed_tokens.weight")})
+    _save_beside(tmp_path, {"lm_head.weight": (40, 16), "model.embed_tokens.weight": (40, 16)})
     assert headscope.inspect(tmp_path).checkpoint.score_heads == ()
 
 
 def test_a_value_head_in_a_subfolder(tmp_path: Path) -> None:
-    base = save_language_model("Llama", tmp_path / "sub")
-    weights = {name: torch.randn(shape) for name, shape in LINEAR["v_head"].items()}
-    _save_beside(tmp_path, weights, PLACES[1])  # of another model, in the root
+    save_language_model("Llama", tmp_path / "sub")
+    _save_beside(tmp_path, LINEAR["v_head"], PLACES[1])  # of another model, in the root
     assert headscope.inspect(tmp_path, subfolder="sub").checkpoint.score_heads == ()
-    _save_beside(tmp_path / "sub", weights, PLACES[1])
+    _save_beside(tmp_path / "sub", LINEAR["v_head"], PLACES[1])
     assert headscope.inspect(tmp_path, subfolder="sub").model.class_name == "LlamaModelWithValueHead"
-    assert base.config.vocab_size
 
 
 def test_a_damaged_file_of_a_value_head_is_said(tmp_path: Path) -> None:
@@ -179,26 +172,22 @@ def test_a_damaged_file_of_a_value_head_is_said(tmp_path: Path) -> None:
 
 def test_two_value_heads_of_one_name_are_a_notice(tmp_path: Path) -> None:
     save_language_model("Llama", tmp_path)
-    weights = {name: torch.randn(shape) for name, shape in LINEAR["v_head"].items()}
-    _save_beside(tmp_path, weights)
-    _save_beside(tmp_path, weights, PLACES[1])
+    for place in PLACES[:2]:
+        _save_beside(tmp_path, LINEAR["v_head"], place)
     assert any("in two files" in item for item in headscope.inspect(tmp_path).checkpoint.notices)
 
 
 def test_an_encoder_decoder_with_a_value_head_is_not_composed(tmp_path: Path) -> None:
-    from tests.families import FAMILIES
-
-    FAMILIES["t5"].build("T5ForConditionalGeneration").save_pretrained(tmp_path)
-    own = load_file(tmp_path / "model.safetensors")
-    width = own["shared.weight"].shape[1]
-    _save_beside(tmp_path, {"v_head.summary.weight": torch.randn(1, width), "v_head.summary.bias": torch.randn(1)})
+    model = families.FAMILIES["t5"].build("T5ForConditionalGeneration")
+    model.save_pretrained(tmp_path)
+    _save_beside(tmp_path, {"v_head.summary.weight": (1, model.config.d_model), "v_head.summary.bias": (1,)})
     result = headscope.check(tmp_path)
     assert "HS406" in {item.id for item in result.findings} and result.verdict.value == "failed"
 
 
 def test_a_head_that_nothing_loads_is_no_reason_to_train_another(tmp_path: Path) -> None:
     save_language_model("Llama", tmp_path)
-    _with_head(tmp_path, "v_head")
+    _save_beside(tmp_path, HEADS["v_head"])
     result = headscope.check(tmp_path)
     assert (result.profile.value, result.profile_reason) == ("inference", "the checkpoint holds its own head")
     assert result.verdict.value == "failed" and "Train it first" not in str(result)
@@ -225,8 +214,6 @@ def test_a_reward_model_has_a_classifier(family: str, kind: str, tmp_path: Path)
 
 def test_a_name_alone_is_not_a_head(tmp_path: Path) -> None:
     save_language_model("Llama", tmp_path)
-    tensors = load_file(tmp_path / "model.safetensors")
-    more = {"v_head.scale": torch.ones(1), "my_v_head_weight": torch.ones(2, 16)}
-    save_file(tensors | more, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    _save_beside(tmp_path, {"v_head.scale": (1,), "my_v_head_weight": (2, 16)})
     assert headscope.inspect(tmp_path).checkpoint.score_heads == ()
     assert "HS401" in _ids(tmp_path)

@@ -1,16 +1,16 @@
 """CrossEncoder, SparseEncoder and Dense layers of sentence-transformers: real saves, and what the library loads."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 import headscope
-from headscope.facts import SentenceModule, SentencePipeline
-from tests.edits import edit_json
+from headscope.facts import SentencePipeline
+from tests.chains import save_chain
+from tests.edits import edit_json, edit_tensors
 from tests.scorers import save_encoder
 
 library = pytest.importorskip("sentence_transformers")
@@ -66,16 +66,13 @@ def test_an_older_cross_encoder_leaves_its_activation_in_the_configuration(
     assert "not determined" not in str(headscope.inspect(tmp_path)).partition("pipeline")[2].partition("\n")[0]
 
 
-def _dense(path: Path, family: str, **settings: Any) -> Any:
-    from sentence_transformers.base.modules import Dense, Transformer
+def _dense(path: Path, family: str, mode: Any = "mean", **settings: Any) -> None:
+    from sentence_transformers.base.modules import Dense
     from sentence_transformers.sentence_transformer.modules import LayerNorm, Normalize, Pooling
 
-    save_encoder(family, "Model", path / "plain")
-    modules = [Transformer(str(path / "plain")), Pooling(16, settings.pop("mode", "mean"))]
-    modules += [Dense(modules[-1].get_embedding_dimension(), 8, **settings), LayerNorm(8), Normalize()]
-    made = library.SentenceTransformer(modules=modules)
-    made.save_pretrained(str(path / "saved"))
-    return made
+    pooling = Pooling(16, mode)
+    dense = Dense(pooling.get_embedding_dimension(), 8, **settings)
+    save_chain(path / "saved", family, [pooling, dense, LayerNorm(8), Normalize()])
 
 
 @pytest.mark.parametrize("family", ENCODERS)
@@ -93,8 +90,8 @@ def test_dense_layers_are_listed_with_the_tensors_that_the_library_loads(
     assert [part.name for part in parts] == [type(module).__name__ for module in loaded]
     assert [part.fault for part in parts] == [""] * 5
     for part, module in zip(parts[2:], list(loaded)[2:], strict=True):
-        theirs = {name: tuple(item.shape) for name, item in module.state_dict().items()}
-        assert {item.name: item.shape for item in part.weights} == theirs
+        theirs = {name: (tuple(item.shape), str(item.dtype)) for name, item in module.state_dict().items()}
+        assert {item.name: (item.shape, f"torch.{item.dtype}") for item in part.weights} == theirs
     dense = loaded[2]
     assert (parts[2].input_size, parts[2].output_size) == (dense.in_features, dense.out_features)
     assert parts[2].detail.partition(",")[0] == type(dense.activation_function).__name__
@@ -102,49 +99,30 @@ def test_dense_layers_are_listed_with_the_tensors_that_the_library_loads(
     assert "HS405" not in [item.id for item in headscope.check(tmp_path / "saved").findings]
 
 
-def _without_file(folder: Path) -> None:
-    (folder / "2_Dense" / "model.safetensors").unlink()
-
-
-def _without_bias(folder: Path) -> None:
-    tensors = load_file(folder / "2_Dense" / "model.safetensors")
-    save_file({"linear.weight": tensors["linear.weight"]}, folder / "2_Dense" / "model.safetensors")
-
-
-def _of_another_shape(folder: Path) -> None:
-    tensors = load_file(folder / "2_Dense" / "model.safetensors")
-    tensors["linear.weight"] = torch.zeros(8, 15)
-    save_file(tensors, folder / "2_Dense" / "model.safetensors")
-
-
-def _with_more(folder: Path) -> None:
-    tensors = load_file(folder / "2_Dense" / "model.safetensors")
-    save_file(tensors | {"more": torch.zeros(1)}, folder / "2_Dense" / "model.safetensors")
-
-
-def _cut(folder: Path) -> None:
-    path = folder / "2_Dense" / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:40])
-
-
-def _with_wrong_settings(folder: Path) -> None:
-    edit_json(folder / "2_Dense" / "config.json", {"in_features": "16"})
-
-
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (_without_file, "holds neither model.safetensors nor pytorch_model.bin"),
-        (_without_bias, "lacks linear.bias"),
-        (_of_another_shape, "linear.weight as 8x15, and its settings say 8x16"),
-        (_with_more, "has more, which the module does not"),
-        (_cut, "2_Dense/model.safetensors"),
-        (_with_wrong_settings, "in_features in its settings is '16', not a size"),
+        (lambda file: file.unlink(), "holds neither model.safetensors nor pytorch_model.bin"),
+        (lambda file: edit_tensors(file, lambda state: {"linear.weight": state["linear.weight"]}), "lacks linear.bias"),
+        (
+            lambda file: edit_tensors(file, lambda state: state | {"linear.weight": torch.zeros(8, 15)}),
+            "linear.weight as 8x15, and its settings say 8x16",
+        ),
+        (
+            lambda file: edit_tensors(file, lambda state: state | {"more": torch.zeros(1)}),
+            "has more, which the module does not",
+        ),
+        (lambda file: file.write_bytes(file.read_bytes()[:40]), "2_Dense/model.safetensors"),
+        (
+            lambda file: edit_json(file.with_name("config.json"), {"in_features": "16"}),
+            "in_features in its settings is '16', not a size",
+        ),
     ],
+    ids=["no file", "no bias", "another shape", "one more tensor", "cut", "wrong settings"],
 )
 def test_a_dense_layer_that_the_library_cannot_load_is_an_error(spoil: Any, said: str, tmp_path: Path) -> None:
     _dense(tmp_path, "Bert")
-    spoil(tmp_path / "saved")
+    spoil(tmp_path / "saved" / "2_Dense" / "model.safetensors")
     with pytest.raises(Exception):  # noqa: B017 - the library raises what it likes, and that it raises is the point
         library.SentenceTransformer(str(tmp_path / "saved"))
     result = headscope.check(tmp_path / "saved")
@@ -155,10 +133,10 @@ def test_a_dense_layer_that_the_library_cannot_load_is_an_error(spoil: Any, said
 
 
 def test_weights_of_a_dense_layer_may_be_a_pickle(tmp_path: Path) -> None:
-    made = _dense(tmp_path, "Bert")
-    folder = tmp_path / "saved" / "2_Dense"
-    (folder / "model.safetensors").unlink()
-    torch.save(made[2].state_dict(), folder / "pytorch_model.bin")
+    _dense(tmp_path, "Bert")
+    file = tmp_path / "saved" / "2_Dense" / "model.safetensors"
+    torch.save(load_file(file), file.with_name("pytorch_model.bin"))
+    file.unlink()
     part = _pipeline(tmp_path / "saved").parts[2]
     assert part.fault == ""
     assert {item.name: item.shape for item in part.weights} == {"linear.weight": (8, 16), "linear.bias": (8,)}
@@ -181,39 +159,3 @@ def test_a_sparse_encoder_is_not_called_a_language_model(family: str, strategy: 
     assert pipeline.parts[1].detail == f"{loaded[1].pooling_strategy} of log1p(relu)"
     found = {item.id: item.message for item in headscope.check(tmp_path / "saved", profile="inference").findings}
     assert "is a sparse encoder" in found["HS401"]
-
-
-@pytest.mark.parametrize("family", ["Bert", "DistilBert", "Electra"])
-def test_a_cross_encoder_whose_scores_are_a_dense_layer_has_a_classifier(family: str, tmp_path: Path) -> None:
-    from sentence_transformers.base.modules import Dense, Transformer
-    from sentence_transformers.sentence_transformer.modules import Pooling
-
-    save_encoder(family, "Model", tmp_path / "plain")
-    scores = Dense(16, 2, activation_function=None, module_output_name="scores")
-    modules = [Transformer(str(tmp_path / "plain")), Pooling(16, "cls"), scores]
-    library.CrossEncoder(modules=modules).save_pretrained(str(tmp_path / "saved"))
-    loaded = library.CrossEncoder(str(tmp_path / "saved"))
-    report = headscope.inspect(tmp_path / "saved")
-    pipeline = report.checkpoint.sentence_transformers
-    assert [part.output_size for part in pipeline.parts if part.scores] == [loaded.num_labels] == [2]
-    assert "HS401" not in [item.id for item in headscope.check(tmp_path / "saved", profile="inference").findings]
-    assert report.head.formula == "logits = linear(h[first non-pad])"
-    assert "This chain is the head that is shown; it gives 2 scores." in " ".join(str(report).split())
-
-
-def test_a_snapshot_keeps_the_chain(tmp_path: Path) -> None:
-    _dense(tmp_path, "Bert")
-    headscope.snapshot(tmp_path / "saved", tmp_path / "one.json")
-    shutil.move(tmp_path / "saved", tmp_path / "away")
-    pipeline = _pipeline(tmp_path / "one.json")
-    assert pipeline == _pipeline(tmp_path / "away")
-    assert isinstance(pipeline.parts[2], SentenceModule)
-    assert pipeline.parts[2].weights[0].dtype == "float32"
-
-
-def test_a_cross_encoder_in_memory_is_its_classifier(tmp_path: Path) -> None:
-    save_encoder("Bert", "ForSequenceClassification", tmp_path, num_labels=3)
-    encoder = library.CrossEncoder(str(tmp_path))
-    report = headscope.inspect(encoder)
-    assert report.model.class_name == type(encoder[0].model).__name__ == "BertForSequenceClassification"
-    assert report.head.formula == headscope.inspect(encoder[0].model).head.formula

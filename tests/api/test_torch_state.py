@@ -1,8 +1,8 @@
 """What the caller set in PyTorch changes no result: a device, autocast, a mode; a dtype changes no verdict."""
 
 import copy
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,18 +16,6 @@ from transformers import BertForSequenceClassification, PreTrainedModel
 
 import headscope
 from headscope.core.facts.verdict import Verdict
-
-
-@contextmanager
-def default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-        assert torch.get_default_dtype() is dtype
-    finally:
-        torch.set_default_dtype(before)
-
 
 STATES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "no gradients": torch.no_grad,
@@ -93,9 +81,13 @@ def test_a_default_dtype_changes_no_verdict(dtype: torch.dtype, folder: Path, mo
         told = [(head.pooling, head.formula, head.verification and head.verification.told) for head in heads]
         return [effects, told, [(item.verdict, item.findings, item.not_determined) for item in checked]]
 
-    expected = verdicts()
-    with default_dtype(dtype):
+    expected, before = verdicts(), torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
         assert verdicts() == expected
+        assert torch.get_default_dtype() is dtype
+    finally:
+        torch.set_default_dtype(before)
 
 
 def test_the_rows_of_a_scan_are_those_of_a_plain_state(folder: Path) -> None:

@@ -9,10 +9,12 @@ import transformers
 from transformers import JetMoeConfig, JetMoeForSequenceClassification
 
 import headscope
+from headscope.core.checkpoints.reading import read_manifest
+from headscope.core.facts.stored.location import Location
 from headscope.core.model.classes.model_request import Choice, ModelRequest, choose
 from headscope.core.model.loading.loader import Loaded, load_skeleton
 from headscope.core.source.reading.tracing import trace_checkpoint, traced_with_numbers
-from headscope.core.trace import TokenNames
+from headscope.core.trace import TokenNames, trace_head
 from headscope.errors import Unsupported
 from headscope.facts import Task
 
@@ -30,32 +32,25 @@ def saved(folder: Path, **more: object) -> JetMoeForSequenceClassification:
 
 
 def loaded(folder: Path) -> tuple[Choice, Loaded]:
-    from headscope.core.checkpoints.reading import read_manifest
-    from headscope.core.facts.stored.location import Location
-
     manifest = read_manifest(Location(str(folder)))
     choice = choose(manifest.config, ModelRequest())
     return choice, load_skeleton(choice, manifest)
 
 
 def test_the_head_of_experts_istraced_with_numbers(tmp_path: Path) -> None:
-    model = saved(tmp_path)
+    model = saved(tmp_path).eval()
     report = headscope.inspect(tmp_path)
     assert [item.name for item in report.head.parameters] == ["score.weight"]
     assert report.head.parameters[0].shape == tuple(model.score.weight.shape)
     assert report.head.formula == "logits = score(h)[last non-pad]"
-    assert report.head.hidden_shape == ("batch", "sequence", 16)
-    assert report.head.not_live == ()
-    assert any("values" in note for note in report.notes)
-    assert not any(item.topic == "head path" for item in report.not_determined)
-
-
-def test_a_formula_of_such_a_head_gives_the_scores_of_the_model(tmp_path: Path) -> None:
-    model = saved(tmp_path).eval()
     ids = torch.randint(1, 60, (2, 7))
     with torch.no_grad():
         hidden = model.model(ids).last_hidden_state
         assert torch.allclose(model(ids).logits, model.score(hidden)[:, -1], atol=1e-5)
+    assert report.head.hidden_shape == ("batch", "sequence", 16)
+    assert report.head.not_live == ()
+    assert any("values" in note for note in report.notes)
+    assert not any(item.topic == "head path" for item in report.not_determined)
 
 
 def test_tokens_of_such_a_model(tmp_path: Path) -> None:
@@ -76,8 +71,6 @@ def test_only_a_failure_for_lack_of_numbers_is_followed_by_a_smaller_model(words
     saved(tmp_path)
     choice, skeleton = loaded(tmp_path)
     with pytest.raises(Unsupported) as failure:
-        from headscope.core.trace import trace_head
-
         trace_head(skeleton.model, choice.task)
     assert LACK in failure.value.message
     failure.value.message = failure.value.message.replace(LACK, words)

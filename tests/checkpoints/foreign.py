@@ -4,15 +4,20 @@ The tests install none of them. The JSON and the keys are what each of them wrot
 a model of these sizes; the tensors are those of modules that are put together here as the library's source does it.
 """
 
+import io
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from safetensors.torch import save_file
 from torch import nn
+
+from tests.saving import save_state
 
 HIDDEN = 32
 ADAPTER_CONFIG: dict[str, Any] = {
@@ -59,10 +64,7 @@ def write_adapter(folder: Path, *, safe: bool = False) -> None:
         f"{place}.adapter_down.0.weight": torch.ones(2, HIDDEN),
         f"{place}.adapter_up.weight": torch.ones(HIDDEN, 2),
     }
-    if safe:
-        save_file(tensors, folder / "adapter.safetensors")
-    else:
-        torch.save(tensors, folder / "pytorch_adapter.bin")
+    save_state(tensors, folder / ("adapter.safetensors" if safe else "pytorch_adapter.bin"))
 
 
 def write_prediction_head(
@@ -72,10 +74,7 @@ def write_prediction_head(
     write_json(folder / "head_config.json", head_config(config))
     head = prediction_head(config)
     tensors = {f"heads.sst.{key}": value for key, value in head.state_dict().items()}
-    if safe:
-        save_file(tensors, folder / "model_head.safetensors")
-    else:
-        torch.save(tensors, folder / "pytorch_model_head.bin")
+    save_state(tensors, folder / ("model_head.safetensors" if safe else "pytorch_model_head.bin"))
     return head
 
 
@@ -120,36 +119,21 @@ def write_open_clip(folder: Path, *, safe: bool = False) -> None:
         "logit_scale": torch.ones([]), "visual.proj": torch.ones(64, 16), "text_projection": torch.ones(64, 16),
         "visual.class_embedding": torch.ones(64), "ln_final.weight": torch.ones(64),
     }  # fmt: skip
-    if safe:
-        save_file(tensors, folder / "open_clip_model.safetensors")
-    else:
-        torch.save(tensors, folder / "open_clip_pytorch_model.bin")
-
-
-class _FlairModule:
-    """`flair.data` with a `Dictionary`, as far as pickling one needs it."""
-
-    def __init__(self) -> None:
-        self.module = ModuleType("flair.data")
-        kind = type("Dictionary", (), {"__module__": "flair.data"})
-        vars(self.module)["Dictionary"] = kind
-        self.kind = kind
-
-    def dictionary(self, items: list[Any]) -> Any:
-        made = self.kind()
-        made.item2idx = {str(item): at for at, item in enumerate(items)}
-        made.idx2item = [item.encode() if isinstance(item, str) else item for item in items]
-        made.add_unk, made.multi_label, made.span_labels = False, False, False
-        return made
+    save_state(tensors, folder / ("open_clip_model.safetensors" if safe else "open_clip_pytorch_model.bin"))
 
 
 def write_flair(
     path: Path, items: list[Any], *, tagger: bool = False, tokenizer: int = 100_000, classes: int = 3
 ) -> None:
     """A `TextClassifier` or a `SequenceTagger` of Flair, whose embeddings hold the files of a tokenizer as bytes."""
-    import io
-
-    flair = _FlairModule()
+    module = ModuleType("flair.data")
+    kind = vars(module)["Dictionary"] = type("Dictionary", (), {"__module__": "flair.data"})
+    dictionary = kind()
+    vars(dictionary).update(
+        item2idx={str(item): at for at, item in enumerate(items)},
+        idx2item=[item.encode() if isinstance(item, str) else item for item in items],
+        add_unk=False, multi_label=False, span_labels=False,
+    )  # fmt: skip
     layer = "linear" if tagger else "decoder"
     state = {f"{layer}.weight": torch.ones(classes, HIDDEN), f"{layer}.bias": torch.ones(classes)}
     embeddings = {
@@ -159,26 +143,13 @@ def write_flair(
     value: dict[str, Any] = {"state_dict": state, "__cls__": "SequenceTagger" if tagger else "TextClassifier"}
     if tagger:
         state["crf.transitions"] = torch.ones(classes, classes)
-        value |= {
-            "embeddings": embeddings,
-            "tag_dictionary": flair.dictionary(items),
-            "tag_type": "ner",
-            "use_crf": True,
-        }
+        value |= {"embeddings": embeddings, "tag_dictionary": dictionary, "tag_type": "ner", "use_crf": True}
     else:
-        value |= {"document_embeddings": embeddings, "label_dictionary": flair.dictionary(items), "label_type": "topic"}
+        value |= {"document_embeddings": embeddings, "label_dictionary": dictionary, "label_type": "topic"}
         value |= {"multi_label": False, "weight_dict": None}
     path.parent.mkdir(parents=True, exist_ok=True)
-    before = {name: sys.modules.get(name) for name in ("flair", "flair.data")}
-    sys.modules["flair"], sys.modules["flair.data"] = ModuleType("flair"), flair.module
-    try:
+    with patch.dict(sys.modules, {"flair": ModuleType("flair"), "flair.data": module}):
         torch.save(value, path, pickle_protocol=4)
-    finally:
-        for name, module in before.items():
-            if module is None:
-                del sys.modules[name]
-            else:
-                sys.modules[name] = module
 
 
 SPACY_META: dict[str, Any] = {
@@ -222,3 +193,31 @@ def write_spacy(folder: Path, meta: Any = SPACY_META, config: str = SPACY_CONFIG
         (folder / name).mkdir()
         (folder / name / "model").write_bytes(b"\x85\xa5nodes")
         (folder / name / "cfg").write_text("{}")
+
+
+FOLDERS: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "adapters": (
+        lambda path: (write_adapter(path), write_prediction_head(path)),
+        "adapters (AdapterHub)",
+    ),
+    "adapters, safe": (
+        lambda path: (write_adapter(path, safe=True), write_prediction_head(path, safe=True)),
+        "adapters (AdapterHub)",
+    ),
+    "adapters, head alone": (write_prediction_head, "adapters (AdapterHub)"),
+    "adapters, no head": (write_adapter, "adapters (AdapterHub)"),
+    "timm": (write_timm, "checkpoint of timm"),
+    "timm wrapper": (lambda path: write_timm(path, WRAPPER_CONFIG), "TimmWrapper"),
+    "open_clip": (write_open_clip, "zero-shot model of open_clip"),
+    "open_clip, safe": (lambda path: write_open_clip(path, safe=True), "zero-shot model of open_clip"),
+    "flair": (lambda path: write_flair(path / "pytorch_model.bin", ["a", "b", "c"]), "model of Flair"),
+    "flair tagger": (
+        lambda path: write_flair(path / "final-model.pt", ["a"] * 3, tagger=True),
+        "model of Flair",
+    ),
+    "spacy": (write_spacy, "pipeline of spaCy"),
+    "gliner": (lambda path: write_json(path / "gliner_config.json", {"model_type": "gliner"}), "GLiNER"),
+    "gliclass": (lambda path: write_json(path / "config.json", {"model_type": "GLiClass"}), "GLiClass"),
+    "span-marker": (lambda path: write_json(path / "config.json", {"model_type": "span-marker"}), "SpanMarker"),
+}
+"""How each is written, and what it is called."""

@@ -37,9 +37,11 @@ def test_a_folder_is_read_by_its_headers(folder: Path) -> None:
     assert manifest.bytes_total == (folder / "model.safetensors").stat().st_size
 
 
-def test_safetensors_come_before_pytorch_files(folder: Path) -> None:
+def test_safetensors_come_before_pytorch_files_and_that_is_told(folder: Path) -> None:
     torch.save({"y": torch.zeros(1)}, folder / "pytorch_model.bin")
-    assert [item.key for item in read_manifest(Location(str(folder))).tensors] == ["x"]
+    manifest = read_manifest(Location(str(folder)))
+    assert ([item.key for item in manifest.tensors], manifest.format) == (["x"], WeightsFormat.SAFETENSORS)
+    assert any("pytorch_model.bin" in notice for notice in manifest.notices)
 
 
 def test_shards_beside_an_older_single_file_are_not_read_and_are_reported(tmp_path: Path) -> None:
@@ -316,24 +318,6 @@ def test_the_shared_real_checkpoints_are_read() -> None:
         pytest.skip("the real checkpoints are not beside this checkout")
     manifests = [read_manifest(Location(str(folder))) for folder in sorted(shared.iterdir())]
     assert [len(manifest.tensors) for manifest in manifests] == [21, 13, 134]
-
-
-def test_saved_models_are_whole(tmp_path: Path) -> None:
-    model = FAMILIES["roberta"].build("RobertaForSequenceClassification")
-    for number, save in enumerate((save_safetensors, save_torch_zip)):
-        save(model, tmp_path / str(number))
-        assert {item.key for item in read_manifest(Location(str(tmp_path / str(number)))).tensors} == set(
-            model.state_dict()
-        )
-
-
-def test_weights_of_both_formats_are_told(tmp_path: Path) -> None:
-    model = FAMILIES["bert"].build("BertModel")
-    save_safetensors(model, tmp_path)
-    save_torch_zip(model, tmp_path)
-    manifest = read_manifest(Location(str(tmp_path)))
-    assert manifest.format is WeightsFormat.SAFETENSORS
-    assert any("pytorch_model.bin" in notice for notice in manifest.notices)
 
 
 @pytest.mark.parametrize("safe", [True, False])

@@ -33,10 +33,6 @@ def test_a_snapshot_holds_what_the_checkpoint_holds(manifest: CheckpointManifest
     assert (again.tensors, again.files, again.config) == (manifest.tensors, manifest.files, manifest.config)
 
 
-def test_the_same_checkpoint_gives_the_same_text(manifest: CheckpointManifest) -> None:
-    assert snapshot_text(manifest) == snapshot_text(manifest)
-
-
 def test_a_file_that_cannot_be_written_leaves_nothing(manifest: CheckpointManifest, tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         write_snapshot(manifest, tmp_path / "missing" / "s.json")

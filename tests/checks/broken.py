@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 import headscope
 import headscope.errors
 from headscope.checks.facts import CheckResult
 from headscope.facts import Severity
-from tests.edits import edit_json
+from tests.edits import State, edit_json, edit_tensors
 from tests.families import FAMILIES, Family
 from tests.model.loading.test_quantized import save as save_packed
 from tests.saving import save_safetensors
@@ -31,6 +31,8 @@ NO_ENDS = {"<pad>": 1, "</s>": 2}
 RIGHT = {"padding_side": "right", "pad_token": "<pad>", "eos_token": "</s>"}
 
 Build = Callable[[Path], Path]
+Edit = Callable[[State], State | None]
+Change = Callable[[torch.Tensor], torch.Tensor]
 
 
 def words(count: int, special: dict[str, int], **parts: Any) -> dict[str, Any]:
@@ -70,8 +72,7 @@ def saved(
     *,
     of: str = "classifier",
     config: dict[str, Any] | None = None,
-    drop: tuple[str, ...] = (),
-    edit: Callable[[dict[str, torch.Tensor]], Any] | None = None,
+    edit: Edit | None = None,
     tokenizer: dict[str, Any] | None = None,
     vocabulary: dict[str, Any] | None = None,
     save: Callable[..., None] = save_safetensors,
@@ -84,16 +85,10 @@ def saved(
         labels = {} if of != "classifier" or "id2label" in changes or "num_labels" in changes else named(LABELS)
         model = chosen.build(getattr(chosen, of), **(chosen.pad_token | labels | changes))
         save(model, folder)
-        if drop or edit:
-            file = folder / "model.safetensors"
-            state = {key: value for key, value in load_file(file).items() if not (drop and key.startswith(drop))}
-            if edit:
-                state = edit(state) or state
-            save_file(state, file, metadata={"format": "pt"})
+        if edit:
+            edit_tensors(folder / "model.safetensors", edit)
         if config is not None:
-            path = folder / "config.json"
-            values = json.loads(path.read_text()) | config
-            path.write_text(json.dumps(values))
+            edit_json(folder / "config.json", config)
         if tokenizer is not None:
             (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer))
         if vocabulary is not None:
@@ -131,7 +126,7 @@ def fault(rule: str, name: str, build: Build, profile: str = "inference", *also:
 HEADS = ("classifier", "score", "classification_head", "logits_proj", "sequence_summary", "pre_class")
 
 
-def trained(state: dict[str, torch.Tensor]) -> None:
+def trained(state: State) -> None:
     """Heads as training leaves them: larger than their initialization, with a bias."""
     for key, value in state.items():
         if key.startswith(HEADS):
@@ -143,22 +138,47 @@ def served(rule: str, family: str, engine: str, *also: str) -> Case:
     return fault(rule, f"{engine}-{family}", saved(family, edit=trained), "inference", *also, engine=engine)
 
 
-def filled(*names: str, value: float) -> Callable[[dict[str, torch.Tensor]], None]:
+def put(at: int | tuple[int, ...], value: float) -> Change:
+    """A change of a tensor: another number, or a row of it."""
+
+    def change(numbers: torch.Tensor) -> torch.Tensor:
+        numbers[at] = value
+        return numbers
+
+    return change
+
+
+def scaled(factor: float, dtype: torch.dtype = torch.float32) -> Change:
+    """A change of a tensor: its numbers times another, in a dtype."""
+    return lambda numbers: (numbers.double() * factor).to(dtype)
+
+
+def changed(name: str, change: Change) -> Edit:
+    """An edit that changes one tensor."""
+    return lambda state: state | {name: change(state[name].clone())}
+
+
+def filled(*names: str, value: float) -> Edit:
     """An edit that sets every element of some tensors."""
-
-    def edit(state: dict[str, torch.Tensor]) -> None:
-        for name in names:
-            state[name] = torch.full_like(state[name], value)
-
-    return edit
+    return lambda state: state | {name: torch.full_like(state[name], value) for name in names}
 
 
-def prefixed(prefix: str) -> Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]:
+def resized(name: str, *shape: int) -> Edit:
+    """An edit that puts zeros of another shape in the place of a tensor."""
+    return lambda state: state | {name: torch.zeros(shape)}
+
+
+def dropped(start: str) -> Edit:
+    """An edit that leaves some tensors out."""
+    return lambda state: {key: value for key, value in state.items() if not key.startswith(start)}
+
+
+def prefixed(prefix: str) -> Edit:
     """An edit that puts a prefix before every key."""
     return lambda state: {f"{prefix}{key}": value for key, value in state.items()}
 
 
-def emptied(start: str) -> Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]:
+def emptied(start: str) -> Edit:
     """An edit that leaves the placeholders of DeepSpeed ZeRO-3 in place of some tensors."""
     return lambda state: {
         key: torch.empty(0) if key.startswith(start) and value.is_floating_point() else value
@@ -166,39 +186,22 @@ def emptied(start: str) -> Callable[[dict[str, torch.Tensor]], dict[str, torch.T
     }
 
 
-def renamed(old: str, new: str) -> Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]:
+def renamed(old: str, new: str) -> Edit:
     """An edit that gives some tensors another name."""
     return lambda state: {key.replace(old, new): value for key, value in state.items()}
 
 
-def added(*names: str) -> Callable[[dict[str, torch.Tensor]], None]:
+def added(*names: str) -> Edit:
     """An edit that puts tensors beside those of the model, which no class has."""
-
-    def edit(state: dict[str, torch.Tensor]) -> None:
-        state.update({name: torch.ones(4, 4) for name in names})
-
-    return edit
+    return lambda state: state | {name: torch.ones(4, 4) for name in names}
 
 
-def first_row(name: str, value: float) -> Callable[[dict[str, torch.Tensor]], None]:
-    """An edit that makes a class look at nothing."""
-
-    def edit(state: dict[str, torch.Tensor]) -> None:
-        state[name][0] = value
-
-    return edit
-
-
-def fresh(name: str, bias: str | None, spread: float = 0.02) -> Callable[[dict[str, torch.Tensor]], None]:
-    """An edit that makes a classifier look as it did before training."""
-
-    def edit(state: dict[str, torch.Tensor]) -> None:
-        generator = torch.Generator().manual_seed(3)
-        state[name] = torch.randn(state[name].shape, generator=generator) * spread
-        if bias:
-            state[bias] = torch.zeros_like(state[bias])
-
-    return edit
+def fresh(state: State) -> None:
+    """A classifier as it was before training."""
+    for name in {"classifier.weight", "score.weight"} & state.keys():
+        state[name] = torch.randn(state[name].shape, generator=torch.Generator().manual_seed(3)) * 0.02
+    if "classifier.bias" in state:
+        state["classifier.bias"] = torch.zeros_like(state["classifier.bias"])
 
 
 def adapter(family: str, edit: dict[str, Any] | None = None, **settings: Any) -> Build:

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator
 
-import torch
-
 from tests.checks.broken import (
     BYTES,
     ENDS,
@@ -14,18 +12,21 @@ from tests.checks.broken import (
     Case,
     adapter,
     added,
+    changed,
     contradicted,
+    dropped,
     emptied,
     fault,
     filled,
-    first_row,
     fresh,
     heard,
     named,
     padded_otherwise,
     prefixed,
+    put,
     quantized,
     renamed,
+    resized,
     saved,
     served,
     trained,
@@ -38,60 +39,40 @@ from tests.families import FAMILIES
 from tests.saving import save_sharded_safetensors, save_torch_zip
 
 _SEVERAL = "multi_label_classification"
-WIDE = {"hidden_size": 256, "num_attention_heads": 4}
-
+_WIDE = {"hidden_size": 256, "num_attention_heads": 4}
 _WHOLE = ["classifier", "pooler"]
 _TWO = named({"0": "no", "1": "yes"})
+_FORGOTTEN = quantized("bnb4", of="language_model", llm_int8_skip_modules=["lm_head"])
+_TAGS = {"task": "token-classification"}
+_NO_MASK = saved("xlnet", edit=dropped("transformer.mask_emb"))
+NAMED = {"labels": tuple(LABELS.values())}
 
 FAULTS: tuple[Case, ...] = (
     fault("HS802", "prefix", saved("bert", edit=prefixed("wrapped.")), "inference", "HS101", "HS102"),
     fault("HS802", "module", saved("bert", edit=prefixed("module.")), "inference", "HS101", "HS102"),
     fault("HS802", "compiled", saved("distilbert", edit=prefixed("_orig_mod.")), "inference", "HS101", "HS102"),
     fault("HS802", "two-classes", saved("bert", edit=prefixed("module."), **_TWO), "inference", "HS101", "HS102"),
-    fault("HS101", "embeddings", saved("roberta", drop=("roberta.embeddings.word",))),
-    fault("HS101", "layer", saved("llama", drop=("model.layers.1.",))),
-    fault("HS101", "layer-norm", saved("distilbert", drop=("distilbert.transformer.layer.0.output_layer_norm",))),
-    fault("HS101", "training", saved("electra", of="base", drop=("encoder.layer.0.attention",)), "training"),
+    fault("HS101", "embeddings", saved("roberta", edit=dropped("roberta.embeddings.word"))),
+    fault("HS101", "layer", saved("llama", edit=dropped("model.layers.1."))),
+    fault("HS101", "layer-norm", saved("distilbert", edit=dropped("distilbert.transformer.layer.0.output_layer_norm"))),
+    fault("HS101", "training", saved("electra", of="base", edit=dropped("encoder.layer.0.attention")), "training"),
     fault("HS102", "language-model", saved("roberta", of="language_model"), "inference", "HS202", "HS401"),
     fault("HS102", "base", saved("distilbert", of="base"), "inference", "HS202", "HS401"),
-    fault("HS102", "dropped", saved("gpt2", drop=("score",))),
-    fault("HS102", "image", saved("vit", drop=("classifier",))),
-    fault("HS103", "pooler", saved("bert", drop=("bert.pooler",))),
-    fault("HS103", "pre-classifier", saved("distilbert", drop=("pre_classifier",)), "training"),
-    fault("HS103", "dense", saved("roberta", drop=("classifier.dense",))),
-    fault("HS103", "classifier-only", saved("bert", drop=("classifier",))),
-    fault(
-        "HS104", "dense", saved("roberta", edit=lambda state: state | {"classifier.dense.weight": torch.zeros(48, 32)})
-    ),
-    fault(
-        "HS104",
-        "pre-classifier",
-        saved("distilbert", edit=lambda state: state | {"pre_classifier.weight": torch.zeros(32, 9)}),
-    ),
-    fault(
-        "HS104",
-        "pooler",
-        saved("bert", edit=lambda state: state | {"bert.pooler.dense.bias": torch.zeros(31)}),
-        "training",
-    ),
-    fault("HS105", "xlnet", saved("xlnet", drop=("transformer.mask_emb",))),
-    fault("HS105", "xlnet-training", saved("xlnet", drop=("transformer.mask_emb",)), "training"),
-    fault(
-        "HS105",
-        "xlnet-labels",
-        saved("xlnet", drop=("transformer.mask_emb",)),
-        "training",
-        labels=("no", "maybe", "yes"),
-    ),
+    fault("HS102", "dropped", saved("gpt2", edit=dropped("score"))),
+    fault("HS102", "image", saved("vit", edit=dropped("classifier"))),
+    fault("HS103", "pooler", saved("bert", edit=dropped("bert.pooler"))),
+    fault("HS103", "pre-classifier", saved("distilbert", edit=dropped("pre_classifier")), "training"),
+    fault("HS103", "dense", saved("roberta", edit=dropped("classifier.dense"))),
+    fault("HS103", "classifier-only", saved("bert", edit=dropped("classifier"))),
+    fault("HS104", "dense", saved("roberta", edit=resized("classifier.dense.weight", 48, 32))),
+    fault("HS104", "pre-classifier", saved("distilbert", edit=resized("pre_classifier.weight", 32, 9))),
+    fault("HS104", "pooler", saved("bert", edit=resized("bert.pooler.dense.bias", 31)), "training"),
+    fault("HS105", "xlnet", _NO_MASK),
+    fault("HS105", "xlnet-training", _NO_MASK, "training"),
+    fault("HS105", "xlnet-labels", _NO_MASK, "training", **NAMED),
     fault("HS106", "renamed", saved("bert", edit=renamed("classifier.", "head.")), "inference", "HS103"),
     fault("HS106", "renamed-score", saved("llama", edit=renamed("score.", "classifier.")), "inference", "HS102"),
-    fault(
-        "HS106",
-        "renamed-out",
-        saved("roberta", edit=renamed("classifier.out_proj", "classifier.final")),
-        "inference",
-        "HS103",
-    ),
+    fault("HS106", "renamed-out", saved("roberta", edit=renamed("out_proj", "final")), "inference", "HS103"),
     fault("HS107", "bart", adapter("bart", target_modules=["q_proj"]), "inference", "HS202"),
     fault("HS107", "deberta", adapter("deberta-v2", target_modules=["query_proj"]), "inference", "HS109", "HS202"),
     fault("HS107", "xlnet", adapter("xlnet", target_modules=["layer_1"]), "training"),
@@ -117,11 +98,7 @@ FAULTS: tuple[Case, ...] = (
     fault("HS801", "bias", saved("distilbert", edit=emptied("classifier.bias")), "inference"),
     fault("HS201", "asked-for-more", saved("bert"), "inference", "HS202", num_labels=5),
     fault("HS201", "asked-in-training", saved("gpt2"), "training", num_labels=2),
-    fault(
-        "HS201",
-        "id2label-shorter",
-        saved("roberta", config={"id2label": {"0": "no", "1": "yes"}, "label2id": {"no": 0, "yes": 1}}),
-    ),
+    fault("HS201", "id2label-shorter", saved("roberta", config=_TWO)),
     fault("HS201", "image", saved("vit"), "inference", "HS202", num_labels=10),
     fault("HS201", "contradicts-itself", saved("distilbert", config={"num_labels": 7}), "inference", "HS202"),
     fault("HS202", "bert", saved("bert", num_labels=3)),
@@ -155,14 +132,11 @@ FAULTS: tuple[Case, ...] = (
     fault("HS304", "bart-training", saved("bart", tokenizer={"pad_token": "</s>", "eos_token": "</s>"}), "training"),
     fault("HS304", "llama", saved("llama", config={"pad_token_id": 2})),
     fault("HS304", "gpt2", saved("gpt2", tokenizer=RIGHT | {"pad_token": "</s>"}), "training"),
-    fault("HS305", "bert-left", saved("bert", tokenizer={"padding_side": "left"}), "inference", "HS303"),
     fault("HS305", "electra-left", saved("electra", tokenizer={"padding_side": "left"}), "inference", "HS303"),
     fault("HS305", "albert-left", saved("albert", tokenizer={"padding_side": "left"}), "inference", "HS303"),
     fault("HS306", "gpt2", padded_otherwise("gpt2", 5, 6)),
     fault("HS306", "llama", padded_otherwise("llama", 0, 6), "training"),
-    fault(
-        "HS306", "bart", saved("bart", tokenizer=PLAIN | RIGHT, vocabulary=words(60, {"<pad>": 1, "</s>": 7}, **ENDS))
-    ),
+    fault("HS306", "bart", saved("bart", tokenizer=PLAIN | RIGHT, vocabulary=words(60, NO_ENDS | {"</s>": 7}, **ENDS))),
     fault("HS306", "bert-inert", padded_otherwise("bert", 0, 6)),
     fault("HS307", "bert-words", saved("bert", tokenizer=PLAIN, vocabulary=words(120, {}))),
     fault("HS307", "gpt2-pad", saved("gpt2", tokenizer=PLAIN | RIGHT, vocabulary=words(99, {})), "training"),
@@ -179,10 +153,8 @@ FAULTS: tuple[Case, ...] = (
     fault("HS401", "bert", saved("bert", of="language_model"), "inference", "HS103", "HS202"),
     fault("HS401", "llama", saved("llama", of="language_model"), "inference", "HS102", "HS202"),
     fault("HS401", "vit", saved("vit", of="base"), "inference", "HS102", "HS202"),
-    fault("HS401", "another-task", saved("bert"), "inference", task="token-classification"),
-    fault(
-        "HS401", "no-head", saved("roberta", drop=("classifier",)), "inference", "HS102", task="token-classification"
-    ),
+    fault("HS401", "another-task", saved("bert"), "inference", **_TAGS),
+    fault("HS401", "no-head", saved("roberta", edit=dropped("classifier")), "inference", "HS102", **_TAGS),
     fault("HS402", "bert", saved("bert", config={"dtype": "float16"}), "training"),
     fault("HS402", "llama", saved("llama", config={"dtype": "float16"}), "training"),
     fault("HS402", "vit", saved("vit", config={"dtype": "float16"}), "training"),
@@ -201,15 +173,7 @@ FAULTS: tuple[Case, ...] = (
     fault("HS404", "eight-bits", quantized("bnb8", head=True)),
     fault("HS404", "four-bits", quantized("bnb4", head=True), "training"),
     fault("HS404", "fp8", quantized("fp8", head=True)),
-    fault(
-        "HS404",
-        "forgotten",
-        quantized("bnb4", of="language_model", llm_int8_skip_modules=["lm_head"]),
-        "training",
-        "HS102",
-        task="sequence-classification",
-        num_labels=3,
-    ),
+    fault("HS404", "forgotten", _FORGOTTEN, "training", "HS102", task="sequence-classification", num_labels=3),
     served("HS901", "bert", "llama-cpp@0.3.36", "HS902", "HS905"),
     served("HS901", "distilbert", "llama-cpp@0.3.36", "HS902", "HS905"),
     served("HS901", "qwen2", "sglang@0.5.23", "HS905", "HS904"),
@@ -229,15 +193,12 @@ FAULTS: tuple[Case, ...] = (
     fault("HS501", "nan", saved("bert", edit=filled("classifier.weight", value=float("nan")))),
     fault("HS501", "inf-bias", saved("roberta", edit=filled("classifier.out_proj.bias", value=float("inf")))),
     fault("HS501", "zeros", saved("llama", edit=filled("score.weight", value=0.0))),
-    fault("HS501", "one-row", saved("vit", edit=first_row("classifier.weight", 0.0))),
+    fault("HS501", "one-row", saved("vit", edit=changed("classifier.weight", put(0, 0.0)))),
     fault("HS501", "training", saved("gpt2", edit=filled("score.weight", value=float("nan"))), "training"),
-    fault("HS502", "bert", saved("bert", edit=fresh("classifier.weight", "classifier.bias"), **WIDE)),
-    fault("HS502", "llama", saved("llama", edit=fresh("score.weight", None), hidden_size=256, head_dim=64)),
-    fault("HS502", "vit", saved("vit", edit=fresh("classifier.weight", "classifier.bias"), **WIDE)),
+    fault("HS502", "bert", saved("bert", edit=fresh, **_WIDE)),
+    fault("HS502", "llama", saved("llama", edit=fresh, hidden_size=256, head_dim=64)),
+    fault("HS502", "vit", saved("vit", edit=fresh, **_WIDE)),
 )
-
-
-NAMED = {"labels": tuple(LABELS.values())}
 
 
 def _healthy() -> Iterator[Case]:
@@ -247,25 +208,21 @@ def _healthy() -> Iterator[Case]:
         yield Case(f"{name}-before-training", saved(name, of="base", tokenizer=side), "training")
         if FAMILIES[name].language_model and name != "vit":
             yield Case(
-                f"{name}-pretrained", saved(name, of="language_model"), "training", options={"labels": ("a", "b")}
+                f"{name}-pretrained", saved(name, of="language_model"), "training", options={"labels": ["a", "b"]}
             )
     yield Case("sharded", saved("bert", save=save_sharded_safetensors), "inference")
     yield Case("regression", saved("bert", num_labels=1, problem_type="regression", edit=trained), "training")
     yield Case("reward", saved("llama", num_labels=1, edit=trained), "inference")
     yield Case("multi-label", saved("roberta", problem_type="multi_label_classification", edit=trained), "inference")
     yield Case("bfloat16", saved("llama", config={"dtype": "bfloat16"}, edit=trained), "training")
-    yield Case("same-labels", saved("bert", edit=trained), "inference", options={"labels": tuple(LABELS.values())})
+    yield Case("same-labels", saved("bert", edit=trained), "inference", options=NAMED)
     for packing in ("bnb4", "bnb8", "gptq", "awq", "fp8", "compressed-tensors", "torchao"):
         yield Case(f"quantized-{packing}", quantized(packing), "inference")
     yield Case("lora", adapter("bert", target_modules=["query"]), "inference", options=NAMED)
     yield Case("lora-roberta", adapter("roberta", target_modules=["query"]), "inference", options=NAMED)
     yield Case("lora-llama", adapter("llama", target_modules=["q_proj"]), "inference", options=NAMED)
-    yield Case(
-        "lora-bart",
-        adapter("bart", target_modules=["q_proj"], modules_to_save=["classification_head"]),
-        "inference",
-        options=NAMED,
-    )
+    bart = adapter("bart", target_modules=["q_proj"], modules_to_save=["classification_head"])
+    yield Case("lora-bart", bart, "inference", options=NAMED)
 
 
 HEALTHY: tuple[Case, ...] = tuple(_healthy())

@@ -1,89 +1,58 @@
-"""The structure that readers of SARIF 2.1.0 and JUnit require, as far as headscope writes it."""
+"""SARIF 2.1.0 and JUnit as their readers require them, as far as headscope writes them; its own schema of JSON."""
 
+import json
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import jsonschema
 
-_TEXT = {"type": "object", "required": ["text"], "properties": {"text": {"type": "string", "minLength": 1}}}
-_LEVEL = {"enum": ["none", "note", "warning", "error"]}
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs/schema/headscope-1.0.schema.json").read_text())
+
+
+def _object(required: str = "", *, closed: bool = False, **properties: Any) -> dict[str, Any]:
+    """The schema of an object: the names that it must have, whether it may have others, and what some of them hold."""
+    return {
+        "type": "object", "required": required.split(), "properties": properties, "additionalProperties": not closed,
+    }  # fmt: skip
+
+
+def _list(of: Any, **more: Any) -> dict[str, Any]:
+    return {"type": "array", "items": of} | more
+
+
+_STRING: Any = {"type": "string"}
+_TEXT = _object("text", text={"type": "string", "minLength": 1})
 _URI = {"type": "string", "pattern": r"^[A-Za-z0-9\-._~/@%:]+$"}
-_LOCATION = {
-    "type": "object",
-    "required": ["physicalLocation"],
-    "properties": {
-        "physicalLocation": {
-            "type": "object",
-            "required": ["artifactLocation"],
-            "properties": {"artifactLocation": {"required": ["uri"], "properties": {"uri": _URI}}},
-        },
-        "logicalLocations": {"type": "array", "items": {"required": ["fullyQualifiedName", "kind"]}},
-    },
-    "additionalProperties": False,
-}
-_RESULT = {
-    "type": "object",
-    "required": ["message", "ruleId", "level", "locations"],
-    "properties": {
-        "ruleId": {"type": "string"},
-        "level": _LEVEL,
-        "message": _TEXT,
-        "locations": {"type": "array", "items": _LOCATION},
-        "partialFingerprints": {"type": "object", "additionalProperties": {"type": "string"}},
-    },
-    "additionalProperties": False,
-}
-_RUN = {
-    "type": "object",
-    "required": ["tool", "results"],
-    "properties": {
-        "tool": {
-            "type": "object",
-            "required": ["driver"],
-            "properties": {
-                "driver": {
-                    "type": "object",
-                    "required": ["name"],
-                    "properties": {
-                        "name": {"type": "string"},
-                        "semanticVersion": {"type": "string"},
-                        "rules": {
-                            "type": "array",
-                            "uniqueItems": True,
-                            "items": {"type": "object", "required": ["id"], "properties": {"shortDescription": _TEXT}},
-                        },
-                    },
-                }
-            },
-        },
-        "results": {"type": "array", "items": _RESULT},
-        "invocations": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["executionSuccessful"],
-                "properties": {
-                    "executionSuccessful": {"type": "boolean"},
-                    "toolExecutionNotifications": {
-                        "type": "array",
-                        "items": {"type": "object", "required": ["message"], "properties": {"message": _TEXT}},
-                    },
-                },
-            },
-        },
-    },
-    "additionalProperties": False,
-}
-SARIF: dict[str, Any] = {
-    "type": "object",
-    "required": ["version", "runs"],
-    "properties": {
-        "$schema": {"type": "string"},
-        "version": {"const": "2.1.0"},
-        "runs": {"type": "array", "items": _RUN},
-    },
-    "additionalProperties": False,
-}
+_LOCATION = _object(
+    "physicalLocation",
+    closed=True,
+    physicalLocation=_object("artifactLocation", artifactLocation=_object("uri", uri=_URI)),
+    logicalLocations=_list(_object("fullyQualifiedName kind")),
+)
+_RESULT = _object(
+    "message ruleId level locations",
+    closed=True,
+    ruleId=_STRING,
+    level={"enum": ["none", "note", "warning", "error"]},
+    message=_TEXT,
+    locations=_list(_LOCATION),
+    partialFingerprints={"type": "object", "additionalProperties": _STRING},
+)
+_RULES = _list(_object("id", shortDescription=_TEXT), uniqueItems=True)
+_INVOCATION = _object(
+    "executionSuccessful",
+    executionSuccessful={"type": "boolean"},
+    toolExecutionNotifications=_list(_object("message", message=_TEXT)),
+)
+_RUN = _object(
+    "tool results",
+    closed=True,
+    tool=_object("driver", driver=_object("name", name=_STRING, semanticVersion=_STRING, rules=_RULES)),
+    results=_list(_RESULT),
+    invocations=_list(_INVOCATION),
+)
+SARIF = _object("version runs", closed=True, **{"$schema": _STRING}, version={"const": "2.1.0"}, runs=_list(_RUN))
 """The parts of the OASIS schema of SARIF 2.1.0 that headscope uses, with nothing beside them."""
 
 

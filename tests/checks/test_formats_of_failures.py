@@ -3,17 +3,20 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from email.message import Message
 from pathlib import Path
 
 import jsonschema
 import pytest
 
-from headscope.core.facts import environment
+import headscope
+from headscope.checks.ci import junit_text
+from headscope.core.facts import Finding, Gap, Severity, environment
+from headscope.core.facts.verdict import Verdict
 from headscope.shell import main
 from tests.checks.broken import saved, trained
-from tests.checks.pipeline_formats import validate_junit, validate_sarif
-from tests.checks.test_rules import SCHEMA
+from tests.checks.pipeline_formats import SCHEMA, validate_junit, validate_sarif
 
 pytestmark = pytest.mark.usefixtures("remembered")
 
@@ -92,20 +95,22 @@ def test_every_format_parses_or_is_empty(
         assert ("not determined" in out) is (code == 3)
 
 
-def test_a_gap_that_could_hide_no_failure_fails_no_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("fail_on", "code", "level"), [("error", 0, "note"), ("warning", 3, "error")])
+def test_a_gap_that_could_hide_no_failure_fails_no_job(
+    fail_on: str, code: int, level: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     saved("bert")(tmp_path)  # 96 numbers and a bias of zeros: HS502 can't tell whether it was trained
     shown = {}
-    for fail_on in ("error", "warning"):
-        for kind in ("junit", "github"):
-            code = main(["check", str(tmp_path), "--for", "inference", "--fail-on", fail_on, "--format", kind])
-            assert code == (0 if fail_on == "error" else 3)
-            shown[fail_on, kind] = capsys.readouterr().out
-        validate_junit(shown[fail_on, "junit"])
-        assert "HS502" in shown[fail_on, "github"]
-        assert (
-            ("<error" in shown[fail_on, "junit"]) is ("::error" in shown[fail_on, "github"]) is (fail_on == "warning")
-        )
-    assert "not determined" in shown["error", "junit"]
+    for kind in ("junit", "github", "sarif"):
+        assert main(["check", str(tmp_path), "--for", "inference", "--fail-on", fail_on, "--format", kind]) == code
+        shown[kind] = capsys.readouterr().out
+    validate_junit(shown["junit"])
+    assert "HS502" in shown["github"]
+    assert ("<error" in shown["junit"]) is ("::error" in shown["github"]) is (level == "error")
+    assert level == "error" or "not determined" in shown["junit"]
+    [run] = json.loads(shown["sarif"])["runs"]
+    notes = run["invocations"][0]["toolExecutionNotifications"]
+    assert [item["level"] for item in notes if "HS502" in item["message"]["text"]] == [level]
 
 
 def test_a_rule_that_was_not_asked_is_no_passed_test(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,26 +120,26 @@ def test_a_rule_that_was_not_asked_is_no_passed_test(tmp_path: Path, capsys: pyt
     assert out.count("<testcase") == out.count("<skipped") + out.count("<error")
 
 
+def test_a_rule_with_an_error_and_a_gap_is_one_failure(tmp_path: Path) -> None:
+    result = headscope.check(saved("bert")(tmp_path), profile="training", fail_on="warning")
+    finding = Finding("HS101", Severity.ERROR, "title", "message", "remedy", (), "page")
+    both = replace(result, verdict=Verdict.FAILED, findings=(finding,), not_determined=(Gap("one", "why", "HS101"),))
+    text = junit_text([both], ())
+    validate_junit(text)
+    assert (text.count("<failure"), text.count("<error")) == (1, 0)
+
+
 def test_a_failure_is_written_to_the_file_that_was_named(tmp_path: Path) -> None:
     report = tmp_path / "report.sarif"
     assert main(["check", str(tmp_path / "nothing"), "--offline", "--format", "sarif", "-o", str(report)]) == 3
     validate_sarif(json.loads(report.read_text()))
 
 
-def test_what_is_not_determined_beside_a_verdict_is_a_note_and_is_in_the_table(
+def test_what_is_not_determined_beside_a_verdict_is_in_the_table(
     good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "random").mkdir()
-    random = saved("bert")(tmp_path / "random")  # HS502 can't tell, which counts only with --fail-on warning
-    levels = {}
-    for severity, code in (("error", 0), ("warning", 3)):
-        options = ["--for", "inference", "--fail-on", severity]
-        assert main(["check", str(random), *options, "--format", "sarif"]) == code
-        [run] = json.loads(capsys.readouterr().out)["runs"]
-        notes = run["invocations"][0]["toolExecutionNotifications"]
-        [told] = [item for item in notes if "HS502" in item["message"]["text"]]
-        levels[severity] = told["level"]
-    assert levels == {"error": "note", "warning": "error"}
+    random = saved("bert")(tmp_path / "random")
     monkeypatch.setenv("COLUMNS", "200")
     main(["check", str(good), str(random), "--for", "inference"])
     [row] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("passed") and "random" in line]

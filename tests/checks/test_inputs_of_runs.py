@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
 import transformers
+from tokenizers import Tokenizer, models
 
 from headscope.core.model.loading.inference import NO_LIMIT
 from headscope.errors import Unsupported
@@ -24,10 +26,6 @@ def english() -> Any:
     return make_tokenizer("english", "Bert")
 
 
-def special_ids(tokenizer: Any) -> set[int]:
-    return set(tokenizer.all_special_ids)
-
-
 # ---- texts
 
 
@@ -39,10 +37,8 @@ def test_texts_of_a_classifier_are_sentences_texts_of_the_vocabulary_and_pairs(e
     assert {word for item in found[6:12] for word in item.parts[0].split()} <= set(WORDS["english"])
     assert [item.parts for item in found[12:]] == [(SENTENCES[0], SENTENCES[4]), (SENTENCES[2], SENTENCES[3])]
     assert found == inputs.text_inputs(english, Task.SEQUENCE_CLASSIFICATION)
-    assert {item.name for item in inputs.text_inputs(english, Task.TOKEN_CLASSIFICATION)} == {
-        "text",
-        "text of the vocabulary",
-    }
+    of_tokens = inputs.text_inputs(english, Task.TOKEN_CLASSIFICATION)
+    assert {item.name for item in of_tokens} == {"text", "text of the vocabulary"}
 
 
 @pytest.mark.parametrize("task", [*inputs.TASKS_OF_PAIRS, None])
@@ -70,14 +66,9 @@ def test_of_a_large_vocabulary_some_thousand_are_looked_at(monkeypatch: pytest.M
 
 def test_a_vocabulary_of_special_tokens_gives_no_texts() -> None:
     make: Any = transformers.PreTrainedTokenizerFast
-    empty = make(tokenizer_object=_only_special(), pad_token="[PAD]", unk_token="[UNK]")
+    only_special = Tokenizer(models.WordLevel({"[PAD]": 0, "[UNK]": 1}, unk_token="[UNK]"))
+    empty = make(tokenizer_object=only_special, pad_token="[PAD]", unk_token="[UNK]")
     assert len(inputs.text_inputs(empty, Task.SEQUENCE_CLASSIFICATION)) == 8
-
-
-def _only_special() -> Any:
-    from tokenizers import Tokenizer, models
-
-    return Tokenizer(models.WordLevel({"[PAD]": 0, "[UNK]": 1}, unk_token="[UNK]"))
 
 
 def test_texts_are_joined_as_the_tokenizer_reads_them() -> None:
@@ -89,22 +80,15 @@ def test_texts_are_joined_as_the_tokenizer_reads_them() -> None:
 
 @pytest.mark.parametrize(("kept", "expected"), [(2, True), (1, False)])
 def test_half_of_the_tokens_are_read_back(kept: int, expected: bool) -> None:
-    def tokenize(text: str, **options: Any) -> Any:
-        assert options == {"add_special_tokens": False, "verbose": False}
-        return {"input_ids": [5, 6, 7, 8][:kept]}
-
+    tokenize = Mock(return_value={"input_ids": [5, 6, 7, 8][:kept]})
     assert inputs._are_read_back(tokenize, [[5, 6, 7, 8]], ["text"]) is expected
+    assert tokenize.call_args.kwargs == {"add_special_tokens": False, "verbose": False}
 
 
 def test_texts_stay_plain_where_no_separator_helps() -> None:
-    class Deaf:
-        def __call__(self, text: str, **options: Any) -> Any:
-            return {"input_ids": []}
-
-        def decode(self, row: list[int], **options: Any) -> str:
-            return " ".join(f"w{at}" for at in row) + " "
-
-    assert inputs._texts_read_back(Deaf(), [[1, 2], [3]]) == ["w1 w2", "w3"]
+    deaf = Mock(return_value={"input_ids": []})
+    deaf.decode = lambda row, **options: " ".join(f"w{at}" for at in row) + " "
+    assert inputs._texts_read_back(deaf, [[1, 2], [3]]) == ["w1 w2", "w3"]
 
 
 # ---- other words in the middle
@@ -116,11 +100,11 @@ def test_the_middle_is_replaced_between_the_first_and_the_last_ordinary_token(en
     changed = inputs.with_other_middle(english, encoded)
     assert changed is not None and torch.equal(encoded["input_ids"], before)
     moved = (changed["input_ids"] != before)[0].tolist()
-    ordinary = [token not in special_ids(english) for token in before[0].tolist()]
+    ordinary = [token not in english.all_special_ids for token in before[0].tolist()]
     first, last = ordinary.index(True), len(ordinary) - 1 - ordinary[::-1].index(True)
     assert moved == [first < at < last for at in range(len(ordinary))]
     put_in = changed["input_ids"][0][torch.tensor(moved)].tolist()
-    assert not set(put_in) & (set(before[0].tolist()) | special_ids(english))
+    assert not set(put_in) & {*before[0].tolist(), *english.all_special_ids}
     other = inputs.with_other_middle(english, encoded, 1)
     assert other is not None and not set(other["input_ids"][0][torch.tensor(moved)].tolist()) & set(put_in)
     assert changed["attention_mask"] is encoded["attention_mask"]
@@ -173,24 +157,16 @@ def test_an_image_without_content_is_noise_of_the_same_mean_and_spread(name: str
 
 
 def test_several_texts_are_padded_and_one_is_not(english: Any) -> None:
-    two = inputs.encode_text(
-        english, [inputs.TextInput("text", ("w0 w1 w2",)), inputs.TextInput("text", ("w0",))], TASK
-    )
+    two = inputs.encode_text(english, [inputs.TextInput("text", (words,)) for words in ("w0 w1 w2", "w0")], TASK)
     assert two["attention_mask"].sum(1).tolist() == [5, 3] and two["input_ids"].shape == (2, 5)
-    calls: list[Any] = []
-
-    def tokenize(*given: Any, **options: Any) -> Any:
-        calls.append((given, options))
-        return {}
-
-    tokenize.model_max_length = 512  # type: ignore[attr-defined]
+    tokenize = Mock(return_value={}, model_max_length=512)
     pair, text = inputs.TextInput("pair", ("a", "b")), inputs.TextInput("text", ("c",))
+    for some in ([text], [pair], [pair, pair]):
+        inputs.encode_text(tokenize, some, TASK)
+    tokenize.model_max_length = NO_LIMIT
     inputs.encode_text(tokenize, [text], TASK)
-    inputs.encode_text(tokenize, [pair], TASK)
-    inputs.encode_text(tokenize, [pair, pair], TASK)
-    tokenize.model_max_length = NO_LIMIT  # type: ignore[attr-defined]
-    inputs.encode_text(tokenize, [text], TASK)
-    assert [(given, options["padding"], options["truncation"]) for given, options in calls] == [
+    calls = [(call.args, call.kwargs["padding"], call.kwargs["truncation"]) for call in tokenize.call_args_list]
+    assert calls == [
         ((["c"], None), False, True),
         ((["a"], ["b"]), False, True),
         ((["a", "a"], ["b", "b"]), True, True),
@@ -202,19 +178,11 @@ TASK = Task.SEQUENCE_CLASSIFICATION
 
 
 def test_choices_are_a_second_text_and_its_letters_backwards(english: Any) -> None:
-    seen: dict[str, Any] = {}
-
-    class Recording:
-        model_max_length = 512
-
-        def __call__(self, first: list[str], second: list[str], **options: Any) -> Any:
-            seen.update(options, first=first, second=second)
-            return english(first, second, **options)
-
+    recording = Mock(side_effect=english, model_max_length=512)
     pairs = [inputs.TextInput("pair", ("w0", "w1 w2")), inputs.TextInput("pair", ("w3", "w4"))]
-    encoded = inputs.encode_text(Recording(), pairs, Task.MULTIPLE_CHOICE)
-    assert (seen["first"], seen["second"]) == (["w0", "w0", "w3", "w3"], ["w1 w2", "2w 1w", "w4", "4w"])
-    assert seen["padding"] is True and encoded["input_ids"].shape[:2] == (2, 2)
+    encoded = inputs.encode_text(recording, pairs, Task.MULTIPLE_CHOICE)
+    assert recording.call_args.args == (["w0", "w0", "w3", "w3"], ["w1 w2", "2w 1w", "w4", "4w"])
+    assert recording.call_args.kwargs["padding"] is True and encoded["input_ids"].shape[:2] == (2, 2)
 
 
 @pytest.mark.parametrize("tokens", [1, 100, 1000])
@@ -291,15 +259,14 @@ def test_sounds_are_tones_of_several_lengths() -> None:
 
 
 def test_a_clip_moves() -> None:
-    def process(clips: Any, **options: Any) -> Any:
-        assert options == {"return_tensors": "pt"}
-        return {"clips": clips}
+    def process(clips: Any, return_tensors: str) -> Any:
+        return {"clips": clips, "kind": return_tensors}
 
     for config, count in (({"num_frames": 5}, 5), ({"frames_per_clip": 3}, 3), ({}, 16)):
         clips, encode = inputs.encoder_of_media(process, Task.VIDEO_CLASSIFICATION, SimpleNamespace(**config))
         assert [len(clip) for clip in clips] == [count] * 4
         assert np.array_equal(clips[1][2][:, 16:], clips[1][0][:, :-16])
-        assert encode(tuple(clips[:1])) == {"clips": clips[:1]}
+        assert encode(tuple(clips[:1])) == {"clips": clips[:1], "kind": "pt"}
 
 
 @pytest.mark.parametrize("task", [Task.AUDIO_CLASSIFICATION, Task.AUDIO_FRAME_CLASSIFICATION, Task.AUDIO_XVECTOR])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import peft
@@ -19,7 +21,7 @@ from headscope.checks.evidence.run import with_run
 from headscope.core.facts.stored.location import Location
 from headscope.core.facts.trial import RunScope, RunStep, RunTrial
 from headscope.core.source.checkpoint import examine
-from headscope.core.source.loading import choose_class
+from headscope.core.source.loading import choose_class, load_checkpoint
 from headscope.core.source.reading.reading import read_checkpoint
 from headscope.core.source.request import Request
 from headscope.errors import HeadscopeError, Unsupported
@@ -27,7 +29,7 @@ from headscope.facts import CheckpointKind, Gap, GapTopic, Task
 from headscope.shared.trial import deciding, opening
 from headscope.shared.trial.inputs import SENTENCES
 from tests.checks.rules.subjects import subject as a_subject
-from tests.edits import edit_json
+from tests.edits import edit_json, edit_tensors
 from tests.verdicts.runs import RunCase, make_tokenizer
 
 NO_LIMIT = int(1e30)
@@ -223,16 +225,30 @@ def test_a_base_that_does_not_load(adapter: Path, bert: Path, is_folder: bool, m
     manifest = read_checkpoint(request, None)
     choice = choose_class(request, manifest)
 
-    def fail(*given: Any) -> None:
-        raise Unsupported("it cannot be", "")
-
-    monkeypatch.setattr(opening, "load_model", fail)
+    monkeypatch.setattr(opening, "load_model", Mock(side_effect=Unsupported("it cannot be", "")))
     place = Location(str(bert if is_folder else "somebody/base"))
     monkeypatch.setattr(opening, "base_of_adapter", lambda *given: request_of(Path(place.reference)))
     monkeypatch.setattr(opening, "in_local_folder", lambda given: given)
     said = "^it cannot be" if is_folder else "its base model could not be had: it cannot"
     with pytest.raises(Unsupported, match=said):
         opening.load_adapted(request, manifest, choice, "cpu")
+
+
+@pytest.mark.parametrize(("topic", "is_compared"), [(GapTopic.ADAPTER_FIT, True), (GapTopic.CHECKPOINT, False)])
+def test_a_run_compares_the_file_of_an_adapter_where_headers_did_not_tell_whether_it_fits(
+    topic: GapTopic, is_compared: bool, adapter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def drop_one(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {key: state[key] for key in list(state)[1:]}
+
+    def load(*given: Any) -> Any:
+        choice, loaded = load_checkpoint(*given)
+        return choice, replace(loaded, diff=replace(loaded.diff, gaps=(Gap(topic, "why"),)))
+
+    edit_tensors(adapter / "adapter_model.safetensors", drop_one)
+    monkeypatch.setattr(opening, "load_checkpoint", load)
+    with pytest.raises(Unsupported, match="the file of the adapter lacks") if is_compared else nullcontext():
+        assert subject_of(adapter).inputs
 
 
 def test_the_folder_of_an_adapter(adapter: Path, bert: Path, tmp_path: Path) -> None:
@@ -262,6 +278,7 @@ class Sized(nn.Module):
         (90, 96, 4000, 90),
         (90, 60, 4000, 90),
         (NO_LIMIT, 60, 4000, 61),
+        (1_000_000, 60, 4000, 61),
         (NO_LIMIT, None, 4000, None),
         (NO_LIMIT, 4000, 4000, None),
         (NO_LIMIT, 3999, 4000, 4000),
@@ -322,7 +339,9 @@ def test_how_many_tokens_two_seconds_allow(
 
 @pytest.fixture
 def _allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs are not left out, and the checkpoint gives all weights."""
     monkeypatch.delenv(deciding.OFF, raising=False)
+    monkeypatch.setattr(deciding, "find_missing", lambda report: SimpleNamespace(head=(), elsewhere=()))
 
 
 @pytest.mark.parametrize(
@@ -359,18 +378,19 @@ PATH_GAP, OTHER_GAP = Gap(GapTopic.HEAD_PATH, "why"), Gap(GapTopic.CHECKPOINT, "
 OPEN_TRACES = ("head path", "head path without padding", "head path of a single token", "head path on other inputs",
                "pooling", "pooling of long texts", "adapter fit")  # fmt: skip
 UNREAD = ("head", "token rows", "checkpoint", "quantized weights")
+NOT_ALL, SNAPSHOT = "headscope could not read all of it", "it is a snapshot"
 REASONS: list[tuple[dict[str, Any], str]] = [
     ({}, ""),
-    ({"kind_in_manifest": CheckpointKind.SNAPSHOT}, "it is a snapshot"),
+    ({"kind_in_manifest": CheckpointKind.SNAPSHOT}, SNAPSHOT),
     ({"kind_in_manifest": CheckpointKind.CLASS}, "it is "),
-    ({"adapter_in_manifest": SimpleNamespace(kind=CheckpointKind.SNAPSHOT)}, "it is a snapshot"),
+    ({"adapter_in_manifest": SimpleNamespace(kind=CheckpointKind.SNAPSHOT)}, SNAPSHOT),
     ({"kind_in_checkpoint": CheckpointKind.HUB}, "it is on the Hub, and --run would download it"),
-    ({"gaps_in_manifest": ("one",)}, "headscope could not read all of it"),
-    ({"not_determined": (OTHER_GAP,)}, "headscope could not read all of it"),
+    ({"gaps_in_manifest": ("one",)}, NOT_ALL),
+    ({"not_determined": (OTHER_GAP,)}, NOT_ALL),
     *(({"not_determined": (Gap(topic, "why"),)}, "") for topic in OPEN_TRACES),
-    *(({"not_determined": (Gap(topic, "why"),)}, "headscope could not read all of it") for topic in UNREAD),
-    ({"unknown": ("one",)}, "headscope could not read all of it"),
-    ({"not_determined": (PATH_GAP, OTHER_GAP)}, "headscope could not read all of it"),
+    *(({"not_determined": (Gap(topic, "why"),)}, NOT_ALL) for topic in UNREAD),
+    ({"unknown": ("one",)}, NOT_ALL),
+    ({"not_determined": (PATH_GAP, OTHER_GAP)}, NOT_ALL),
     ({"states_in_checkpoint": ("one",)}, "it needs `headscope repair` first"),
     ({"quantization_in_model": "int8"}, "its weights are quantized"),
     ({"bytes_total_in_manifest": 10**15}, "its weights take 1000000.0 GB, more than half"),
@@ -382,15 +402,11 @@ REASONS: list[tuple[dict[str, Any], str]] = [
 def test_why_a_checkpoint_is_not_run(
     fields: dict[str, Any], reason: str, bert: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    missing = SimpleNamespace(head=(), elsewhere=())
-    monkeypatch.setattr(deciding, "find_missing", lambda report: missing)
     monkeypatch.setattr(deciding, "base_of_adapter", lambda *given: request_of(bert))
     found = deciding.why_not_run(_opened(request_of(bert), **fields))
     assert found.startswith(reason) and bool(found) == bool(reason)
-    is_only_unasked = "Hub" in reason or "GB" in reason
-    assert bool(deciding.why_not_run(_opened(request_of(bert, run=True), **fields))) == (
-        bool(reason) and not is_only_unasked
-    )
+    wanted = deciding.why_not_run(_opened(request_of(bert, run=True), **fields))
+    assert bool(wanted) == (reason != "" and "Hub" not in reason and "GB" not in reason)
 
 
 @pytest.mark.usefixtures("_allowed")
@@ -407,10 +423,7 @@ def test_random_weights_are_named(bert: Path, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.usefixtures("_allowed")
 def test_what_is_not_taken_up(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deciding, "find_missing", lambda report: SimpleNamespace(head=(), elsewhere=()))
-    others: list[dict[str, Any]] = [{"subfolder": "a"}, {"variant": "fp16"}]
-    for fields in others:
-        request = Request(Location(str(bert), **fields))
+    for request in (Request(Location(str(bert), subfolder="a")), Request(Location(str(bert), variant="fp16"))):
         assert deciding.why_not_run(_opened(request)) == "--subfolder and --variant are not run"
     file = request_of(bert / "model.safetensors")
     assert deciding.why_not_run(_opened(file)) == "a weight file without its folder has no tokenizer"
@@ -451,6 +464,14 @@ def test_a_run_shows_what_peft_does_with_numbers() -> None:
 # ---- chains of sentence-transformers
 
 
+@pytest.mark.parametrize(("scores", "noun"), [(1, "pair"), (0, "text")])
+def test_only_a_chain_that_makes_scores_is_called_with_pairs(scores: int, noun: str, bert: Path) -> None:
+    request = request_of(bert)
+    choice = replace(choose_class(request, read_checkpoint(request, None)), chain=Mock(score_count=scores))
+    subject = opening.subject_of_model(nn.Linear(1, 1), choice, request.location)
+    assert (subject.noun, {len(item.parts) for item in subject.inputs[:5]}) == (noun, {scores + 1})
+
+
 def test_a_chain_is_called_through_its_library(bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     subject = subject_of(bert)
     choice: Any = SimpleNamespace(chain=SimpleNamespace(chain_class="CrossEncoder"))
@@ -459,16 +480,11 @@ def test_a_chain_is_called_through_its_library(bert: Path, monkeypatch: pytest.M
     assert without.left_out == "sentence-transformers is not installed, so CrossEncoder was not called"
     assert without.library == "" and without.pipeline is subject.pipeline
     monkeypatch.setattr(opening, "find_spec", lambda name: object())
-    seen: list[Any] = []
-
-    def check(*given: Any) -> str:
-        seen.append(given)
-        return "checked"
-
+    check = Mock(return_value="checked")
     monkeypatch.setattr(opening, "check_library", check)
     found: Any = opening._with_library(replace(subject), choice, Location(str(bert)))
     assert found.library == "CrossEncoder" and found.pipeline() == "checked"
-    ((reference, name, texts, score),) = seen
+    [((reference, name, texts, score), _)] = check.call_args_list
     assert (reference, name, texts) == (str(bert), "CrossEncoder", [(SENTENCES[0],), (SENTENCES[1],)])
     encoded = dict(subject.encode(subject.inputs[:1]))
     expected = subject.model(**encoded).logits

@@ -9,7 +9,8 @@ from safetensors.torch import load_file
 
 import headscope
 from headscope.facts import Finding
-from tests.checks.broken import named, prefixed, saved
+from tests.checks.broken import named, prefixed, renamed, resized, saved
+from tests.edits import edit_tensors
 from tests.families import FAMILIES
 
 _TWO = named({"0": "no", "1": "yes"})
@@ -44,7 +45,7 @@ def test_the_code_that_is_printed_makes_the_checkpoint_load(
 
 @pytest.mark.parametrize("part", ["bert.encoder.layer.0.", "bert.embeddings."])
 def test_names_that_do_not_match_for_another_reason_are_not_a_prefix(part: str, tmp_path: Path) -> None:
-    saved("bert", edit=lambda state: {k.replace("bert.encoder", f"x{part}"): v for k, v in state.items()})(tmp_path)
+    saved("bert", edit=renamed("bert.encoder", f"x{part}"))(tmp_path)
     found = headscope.check(str(tmp_path), "inference", offline=True)
     assert found.report.checkpoint.states == ()
     assert found.report.repaired is None
@@ -53,12 +54,10 @@ def test_names_that_do_not_match_for_another_reason_are_not_a_prefix(part: str, 
 @pytest.mark.parametrize("prefix", ["module.", "wrapped."])
 def test_token_types_are_not_taken_for_a_classifier_of_two_classes(prefix: str, tmp_path: Path) -> None:
     """Keys that no repair explains: half of them are gone."""
-    half = prefixed(prefix)
-    saved(
-        "bert", edit=lambda state: dict([*half(state).items()][-16:]) | {f"{prefix}tokens": torch.zeros(2, 32)}, **_TWO
-    )(tmp_path)
-    finding = _finding(tmp_path, "HS106")
-    assert f"{prefix}classifier.weight" in finding.parameters
+    saved("bert", edit=prefixed(prefix), **_TWO)(tmp_path)
+    more = {f"{prefix}tokens": torch.zeros(2, 32)}
+    edit_tensors(tmp_path / "model.safetensors", lambda state: dict([*state.items()][-16:]) | more)
+    assert f"{prefix}classifier.weight" in _finding(tmp_path, "HS106").parameters
 
 
 def test_a_base_model_of_two_token_types_has_no_trained_classifier(tmp_path: Path) -> None:
@@ -67,7 +66,7 @@ def test_a_base_model_of_two_token_types_has_no_trained_classifier(tmp_path: Pat
 
 
 def test_placeholders_of_zero3_are_named_with_their_cause(tmp_path: Path) -> None:
-    saved("bert", edit=lambda state: state | {"classifier.bias": torch.empty(0)})(tmp_path)
+    saved("bert", edit=resized("classifier.bias", 0))(tmp_path)
     with pytest.raises(RuntimeError, match="ignore_mismatched_sizes"):
         transformers.BertForSequenceClassification.from_pretrained(tmp_path)
     found = headscope.check(str(tmp_path), "inference", offline=True)

@@ -14,17 +14,20 @@ import transformers
 from safetensors.torch import load_file
 
 import headscope
-from headscope.checks.rules import RULES
+from headscope.checks.rules import every_rule
 from headscope.core.facts.verdict import Verdict
 from headscope.facts import Profile, Severity
 from headscope.shell import main
 from tests.checks.advice import unusable_advice
-from tests.checks.broken import Case, saved, trained
+from tests.checks.broken import Case, dropped, resized, saved, trained
 from tests.checks.corpus import FAULTS, HEALTHY
 from tests.checks.cured import CURED_BY_CODE, CURED_BY_COMMAND, NOT_CURED
+from tests.checks.pipeline_formats import SCHEMA
+from tests.edits import edit_tensors
 from tests.families import FAMILIES
 
-SCHEMA = json.loads((Path(__file__).parents[2] / "docs/schema/headscope-1.0.schema.json").read_text())
+RULES = every_rule()
+
 _UNTRAINED = "HS502 looks-untrained"
 _LIVE = {"HS110", "HS601", "HS602"}
 _OF_CHECK = {name for name, rule in RULES.items() if rule.command == "check"}
@@ -60,7 +63,8 @@ def test_a_seeded_fault_is_found_and_nothing_else(case: Case, tmp_path: Path) ->
     place = case.build(tmp_path)
     result = case.check(place)
     assert case.found(result) == case.expected, [item.message for item in result.findings]
-    assert [item for item in result.findings if item.severity not in _declared(item.id, case.profile)] == []
+    declared = {item.id: RULES[item.id].severities.of(Profile(case.profile)) for item in result.findings}
+    assert [item for item in result.findings if item.severity not in declared[item.id]] == []
     grave = any(item.severity is Severity.ERROR for item in result.findings)
     packed = any(gap.rule == "HS501" and "quantized" in gap.reason for gap in result.not_determined)
     assert result.verdict is (Verdict.FAILED if grave else Verdict.NOT_DETERMINED if packed else Verdict.PASSED)
@@ -92,10 +96,6 @@ def test_a_rule_is_cured_here_or_its_section_says_why_not() -> None:
     assert not set(NOT_CURED) & (CURED_BY_CODE | CURED_BY_COMMAND)
 
 
-def _declared(identifier: str, profile: str) -> tuple[Severity, ...]:
-    return RULES[identifier].severities.of(Profile(profile))
-
-
 @pytest.mark.parametrize("case", HEALTHY, ids=lambda case: case.name)
 def test_a_healthy_checkpoint_passes(case: Case, tmp_path: Path) -> None:
     result = case.run(tmp_path)
@@ -116,10 +116,7 @@ def _has_float32_bias(folder: Path) -> bool:
 def test_what_from_pretrained_refuses_does_not_pass(profile: Profile, tmp_path: Path) -> None:
     """A tensor of another shape that the scores do not depend on."""
 
-    def widen(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        return state | {"transformer.mask_emb": state["transformer.mask_emb"].repeat(1, 1, 2)}
-
-    saved("xlnet", edit=widen)(tmp_path)
+    saved("xlnet", edit=resized("transformer.mask_emb", 1, 1, 64))(tmp_path)
     with pytest.raises(RuntimeError, match="ignore_mismatched_sizes"):
         transformers.XLNetForSequenceClassification.from_pretrained(tmp_path)
     result = headscope.check(str(tmp_path), profile, offline=True)
@@ -128,10 +125,8 @@ def test_what_from_pretrained_refuses_does_not_pass(profile: Profile, tmp_path: 
 
 
 def test_every_rule_is_seeded_three_times_or_more() -> None:
-    counts = {
-        name: sum(name in case.expected for case in FAULTS)
-        for name in _OF_CHECK - _OF_DATA - _LIVE - _OF_FILES - _OF_RUNS
-    }
+    seeded = _OF_CHECK - _OF_DATA - _LIVE - _OF_FILES - _OF_RUNS
+    counts = {name: sum(name in case.expected for case in FAULTS) for name in seeded}
     assert min(counts.values()) >= 3, counts
 
 
@@ -188,11 +183,7 @@ def test_only_a_class_of_transformers_is_called_a_base_model(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("configured", [None, "regression"])
 def test_a_problem_type_that_is_not_set_is_not_said_to_be(configured: str | None, tmp_path: Path) -> None:
-    config = transformers.BertConfig(
-        vocab_size=40, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=20, num_labels=1,
-        problem_type=configured,
-    )  # fmt: skip
-    transformers.BertForSequenceClassification(config).save_pretrained(tmp_path)
+    saved("bert", num_labels=1, problem_type=configured)(tmp_path)
     report = headscope.inspect(str(tmp_path), offline=True)
     assert report.model.problem_type_implied is (configured is None)
     words = "problem_type not set; num_labels=1 means regression" if configured is None else configured
@@ -222,7 +213,8 @@ def test_a_check_that_could_not_run_is_no_pass(change: object, tmp_path: Path) -
 
 @pytest.mark.parametrize("profile", list(Profile))
 def test_formats_of_pipelines(profile: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    saved("bert", drop=("bert.pooler",), edit=trained)(tmp_path)
+    saved("bert", edit=trained)(tmp_path)
+    edit_tensors(tmp_path / "model.safetensors", dropped("bert.pooler"))
     shown = {}
     for kind in ("text", "json", "github", "junit", "sarif", "markdown"):
         code = main(["check", str(tmp_path), "--for", profile, "--format", kind])

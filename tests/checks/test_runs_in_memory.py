@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock, Mock
 
 import pytest
 import torch
-import transformers
 from torch import nn
 
 from headscope.checks import trial_process
@@ -27,6 +27,7 @@ from headscope.shared.loaded import scores
 from headscope.shared.loaded.facts import ScoreComparison
 from headscope.shared.loaded.scores import ScoredModel, compared_scores, score_checkpoint, scored
 from headscope.shared.trial import deciding, live_trial
+from tests.families import FAMILIES
 from tests.verdicts.models import trained
 
 TASK = Task.SEQUENCE_CLASSIFICATION
@@ -38,11 +39,7 @@ def _allowed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def bert(**config: Any) -> Any:
-    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 37}
-    torch.manual_seed(0)
-    config_class: Any = transformers.BertConfig
-    settings = config_class(num_labels=3, initializer_range=0.3, **{"vocab_size": 99} | sizes | config)
-    return transformers.BertForSequenceClassification(settings)
+    return FAMILIES["bert"].build("BertForSequenceClassification", num_labels=3, initializer_range=0.3, **config)
 
 
 def live(module: Any, task: Task = TASK, **fields: Any) -> Any:
@@ -71,17 +68,13 @@ def test_a_model_is_called_sixteen_times_in_eval_mode_and_left_as_it_was() -> No
 def test_what_an_input_is_called(task: Task, noun: str) -> None:
     row = {"pixel_values": torch.ones(1, 3)}
 
-    class Model(nn.Module):
+    class Model(nn.Linear):
         config = SimpleNamespace(problem_type="regression")
 
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = nn.Parameter(torch.ones(1))
-
         def forward(self, pixel_values: torch.Tensor) -> Any:
-            return SimpleNamespace(logits=self.weight * pixel_values)
+            return SimpleNamespace(logits=super().forward(pixel_values))
 
-    model = Model()
+    model = Model(3, 1)
     found = live_trial._observe_rows(live(model, task), model, [row, row])
     assert (found.noun, found.scope.inputs) == (noun, 2) and found.all_alike
 
@@ -102,24 +95,16 @@ def test_why_a_model_in_memory_is_not_called(monkeypatch: pytest.MonkeyPatch) ->
     assert live_trial.live_run(live(model), model) == f"{deciding.OFF} is set"
 
 
-def test_inputs_that_cannot_be_made_are_a_reason() -> None:
+def test_inputs_that_cannot_be_made_are_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     model = bert()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("headscope.core.trace.batch.probe_batch.build_probe", _divides)
-        with pytest.raises(Unsupported, match="no inputs for it: ZeroDivisionError"):
-            live_trial.random_rows(model, TASK)
-        assert "no inputs for it" in str(live_trial.live_run(live(model), model))
-        patch.setattr("headscope.core.trace.batch.probe_batch.build_probe", _refuses)
-        with pytest.raises(Unsupported, match=r"^none"):
-            live_trial.random_rows(model, TASK)
-
-
-def _divides(*given: Any, **options: Any) -> Any:
-    raise ZeroDivisionError
-
-
-def _refuses(*given: Any, **options: Any) -> Any:
-    raise Unsupported("none", "")
+    build = "headscope.core.trace.batch.probe_batch.build_probe"
+    monkeypatch.setattr(build, Mock(side_effect=ZeroDivisionError))
+    with pytest.raises(Unsupported, match="no inputs for it: ZeroDivisionError"):
+        live_trial.random_rows(model, TASK)
+    assert "no inputs for it" in str(live_trial.live_run(live(model), model))
+    monkeypatch.setattr(build, Mock(side_effect=Unsupported("none", "")))
+    with pytest.raises(Unsupported, match=r"^none"):
+        live_trial.random_rows(model, TASK)
 
 
 def test_rows_are_of_one_input_each_and_of_four_turns() -> None:
@@ -180,7 +165,7 @@ def test_scores_of_a_model_in_memory() -> None:
     model.classifier.double()
     mixed = scored(model)
     assert isinstance(mixed, ScoredModel) and mixed.dtype == "" and isinstance(mixed.scores[0], str)
-    assert isinstance(half := scored(bert().bfloat16()), ScoredModel) and half.dtype == "bfloat16"
+    assert isinstance(half := scored(bert().bfloat16().train()), ScoredModel) and half.dtype == "bfloat16"
     assert half.in_train_mode
 
 
@@ -199,7 +184,7 @@ def test_why_scores_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
         assert scores._why_not_called(changed) == "no process holds all of its weights"
     changed = replace(plain, scorer=SimpleNamespace(inside=plain.module))  # type: ignore[arg-type]
     assert scores._why_not_called(changed) == "it is not a model of Transformers alone"
-    monkeypatch.setattr(scores, "random_rows", _refuses)
+    monkeypatch.setattr(scores, "random_rows", Mock(side_effect=Unsupported("none", "")))
     assert scored(bert()) == "none"
     monkeypatch.setenv(deciding.OFF, "1")
     assert scored(bert()) == f"{deciding.OFF} is set"
@@ -271,30 +256,6 @@ def test_comparisons_that_have_no_number() -> None:
 # ---- the process
 
 
-class Process:
-    """A worker that answers at once, or ends."""
-
-    def __init__(self, answer: Any = "answer") -> None:
-        self.answer: Any = answer
-        self.seen: Any = ()
-        self.is_ended = False
-
-    def call(self, function: Any, *arguments: Any, seconds: float | None = None) -> Any:
-        self.seen = (function, arguments, seconds)
-        if isinstance(self.answer, BaseException):
-            raise self.answer
-        return self.answer
-
-    def end(self) -> None:
-        self.is_ended = True
-
-    def __enter__(self) -> Process:
-        return self
-
-    def __exit__(self, *given: object) -> None:
-        self.end()
-
-
 ENDED = "the process that ran it was ended"
 
 
@@ -310,14 +271,18 @@ ENDED = "the process that ran it was ended"
     ],
 )
 def test_whatever_ends_the_process_is_a_reason(answer: Any, expected: str) -> None:
-    worker: Any = Process(answer)
+    worker = Mock()
+    worker.call.side_effect = [answer]
     assert trial_process._call_worker(worker, 40_000_000, print, 1, 2) == expected
-    assert worker.seen == (print, (1, 2), 182.0)
+    worker.call.assert_called_once_with(print, 1, 2, seconds=182.0)
 
 
 @pytest.fixture
-def process(monkeypatch: pytest.MonkeyPatch) -> Process:
-    worker = Process(RunTrial(RunScope(2, 1, 3, "cpu")))
+def process(monkeypatch: pytest.MonkeyPatch) -> MagicMock:
+    """Stands for the worker, and answers at once."""
+    worker = MagicMock()
+    worker.__enter__.return_value = worker
+    worker.call.return_value = RunTrial(RunScope(2, 1, 3, "cpu"))
     monkeypatch.setattr(trial_process, "Worker", lambda stderr: worker)
     return worker
 
@@ -329,7 +294,7 @@ def stored(tmp_path: Path) -> Path:
 
 
 def test_a_run_is_asked_of_the_process_and_kept(
-    stored: Path, tmp_path: Path, process: Process, monkeypatch: pytest.MonkeyPatch
+    stored: Path, tmp_path: Path, process: MagicMock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("HEADSCOPE_NO_CACHE", raising=False)
     monkeypatch.setenv("HEADSCOPE_CACHE", str(tmp_path / "cache"))
@@ -343,38 +308,38 @@ def test_a_run_is_asked_of_the_process_and_kept(
         with TrialProcess() as runner:
             return runner.run(checkpoint, told.append)
 
-    assert ran() == process.answer and told == ["loading the model and calling it"] and process.is_ended
-    _, (given, device), _ = process.seen
+    answer = process.call.return_value
+    assert ran() == answer and told == ["loading the model and calling it"] and process.end.called
+    _, given, device = process.call.call_args.args
     assert (given.cache, given.prove, given.location.hub.offline, device) == (False, False, True, "cpu")
-    assert ran() == process.answer and told == []
-    assert ran(replace(request, cache=False)) == process.answer and told
+    assert ran() == answer and told == []
+    assert ran(replace(request, cache=False)) == answer and told
     with pytest.raises((UsageError, Unsupported)):
         ran(replace(request, run_device="meta"))
     assert ran(replace(request, run=False)) == "--no-run leaves it out" and not told
     (stored / "tokenizer.json").write_text("{}")
-    other = replace(process.answer, scope=RunScope(0, 0, 0, "cpu"))
-    process.answer = other
+    other = process.call.return_value = replace(answer, scope=RunScope(0, 0, 0, "cpu"))
     assert ran() == other and told, "a file has changed"
     assert ran() == other and told, "a load that failed may be this machine's"
-    process.answer = Unsupported("why", "")
+    process.call.side_effect = Unsupported("why", "")
     assert ran() == "why" and ran() == "why" and told
 
 
-def test_the_process_starts_once_and_without_a_run_not_at_all(process: Process) -> None:
+def test_the_process_starts_once_and_without_a_run_not_at_all(process: MagicMock) -> None:
     with TrialProcess() as runner:
         runner.begin()
         first: Any = runner._worker
         runner.begin()
         assert runner._worker is first and first is process
-    assert process.is_ended and process.seen[0] is trial_process.import_libraries
-    process.is_ended = False
+    process.end.assert_called_once_with()
+    process.call.assert_called_once_with(trial_process.import_libraries)
     with TrialProcess():
         pass
-    assert not process.is_ended
+    process.end.assert_called_once_with()
 
 
-def test_a_process_that_cannot_import_says_so_at_its_call(process: Process) -> None:
-    process.answer = WorkerEnded(1)
+def test_a_process_that_cannot_import_says_so_at_its_call(process: MagicMock) -> None:
+    process.call.side_effect = WorkerEnded(1)
     with TrialProcess() as runner:
         runner.begin()
 
@@ -387,27 +352,24 @@ def test_a_process_that_cannot_import_says_so_at_its_call(process: Process) -> N
     ],
 )
 def test_a_fresh_load_that_gives_no_scores(
-    answer: Any, expected: ScoreComparison, process: Process, monkeypatch: pytest.MonkeyPatch
+    answer: Any, expected: ScoreComparison, process: MagicMock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trial_process, "_call_worker", lambda *given: answer)
     request: Any = None
     assert beside_fresh_load(bert().train(), request) == expected
-    assert process.is_ended
+    process.__exit__.assert_called_once()
 
 
-def test_a_fresh_load_is_asked_with_the_size_and_the_inputs(monkeypatch: pytest.MonkeyPatch, process: Process) -> None:
+def test_a_fresh_load_is_asked_with_the_size_and_the_inputs(
+    monkeypatch: pytest.MonkeyPatch, process: MagicMock
+) -> None:
     model, request = bert(), Request(Location("somewhere"))
     own = scored(model)
     assert isinstance(own, ScoredModel)
-    seen: list[Any] = []
-
-    def answer(*given: Any) -> Any:
-        seen.append(given)
-        return own.scores
-
-    monkeypatch.setattr(trial_process, "_call_worker", answer)
+    call = Mock(return_value=own.scores)
+    monkeypatch.setattr(trial_process, "_call_worker", call)
     found = beside_fresh_load(model, request)
-    ((worker, size, function, asked, rows, dtype),) = seen
+    [((worker, size, function, asked, rows, dtype), _)] = call.call_args_list
     assert (worker, function, asked, dtype) == (process, score_checkpoint, request, "float32")
     assert size == 4 * sum(item.numel() for item in model.parameters()) and len(rows) == 16
     assert (found.inputs, found.differing) == (16, 0)

@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
-from headscope.checks.rules import RULES
+from headscope.checks.rules import every_rule
 from headscope.checks.rules.rule import Rule, rule
 from headscope.core.facts.verdict import GRAVITY
 from headscope.facts import Profile, Severity
 from headscope.shared.topics import find_topics
 from headscope.slices.lookup.explained_screen import declared_severities
 from scripts.pages.write_rules import rules_page
+
+RULES = every_rule()
 
 Found = set[tuple[Profile, Severity]]
 
@@ -87,15 +89,13 @@ def test_the_gravest_comes_first() -> None:
             assert sorted(set(found), key=lambda item: -GRAVITY[item]) == list(found)
 
 
-def test_a_severity_that_is_not_declared_is_refused() -> None:
+def test_a_severity_that_is_not_declared_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert RULES["HS106"].find(Severity.WARNING, "a", "b").severity is Severity.WARNING
     with pytest.raises(ValueError, match="HS106 finds a severity"):
         RULES["HS106"].find(Severity.ERROR, "a", "b")
+    monkeypatch.setattr("headscope.checks.rules.rule._RULES", {})
     rule("HS999", "of-a-test", "A rule of a test")(lambda this, subject: ())
-    try:
-        assert RULES["HS999"].severities.inference == (Severity.ERROR,)
-    finally:
-        del RULES["HS999"]
+    assert every_rule.__wrapped__()["HS999"].severities.inference == (Severity.ERROR,)
 
 
 def test_the_page_and_the_topics_show_the_table() -> None:

@@ -3,32 +3,32 @@
 import os
 import re
 import subprocess
+import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
-from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    BertForSequenceClassification,
+)
 
 import headscope
 from headscope.core.checkpoints.reference import parse_reference
 from headscope.errors import HeadscopeError, Unsupported, UsageError
-from tests.edits import edit_json
+from headscope.facts import Verdict
+from tests.checks.broken import LABELS, dropped, named
+from tests.edits import edit_json, edit_tensors
 from tests.families import FAMILIES
-from tests.saving import save_safetensors
-
-FAMILY = FAMILIES["bert"]
 
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    folder = tmp_path / "model"
-    folder.mkdir()
-    save_safetensors(FAMILY.build(FAMILY.classifier, num_labels=3), folder)
-    return folder
+    FAMILIES["bert"].build("BertForSequenceClassification", num_labels=3).save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
 
 
 def configure(folder: Path, **values: Any) -> None:
@@ -77,9 +77,7 @@ def test_an_auto_class_that_does_not_map_the_family_is_refused(model: Path) -> N
     [("classifier.bias", "scores"), ("bert.pooler.dense.weight", "input")],
 )
 def test_the_bias_of_the_classifier_is_not_in_its_input(lost: str, how: str, model: Path) -> None:
-    weights = load_file(model / "model.safetensors")
-    del weights[lost]
-    save_file(weights, model / "model.safetensors", metadata={"format": "pt"})
+    edit_tensors(model / "model.safetensors", dropped(lost))
     _, info = AutoModelForSequenceClassification.from_pretrained(model, output_loading_info=True)
     assert info["missing_keys"] == {lost}
     assert re.search(rf"\bits {how}\b.*: {re.escape(lost)}", told(model, "HS103")[0])
@@ -99,45 +97,30 @@ def test_a_tilde_inside_a_path_is_a_letter(tmp_path: Path, monkeypatch: pytest.M
     assert parse_reference("~") == Path.home()
 
 
-def without_folder(run: Callable[[], object], folder: Path) -> object:
-    """What is raised in a folder that was removed."""
-    before = Path.cwd()
-    folder.mkdir()
-    os.chdir(folder)
-    folder.rmdir()
-    try:
-        with pytest.raises(UsageError, match="working directory") as caught:
-            run()
-    finally:
-        os.chdir(before)
-    return caught.value.hint
-
-
 @pytest.mark.skipif(os.name == "nt", reason="Windows doesn't remove the working directory")
-def test_a_removed_working_directory_is_named(model: Path, tmp_path: Path) -> None:
-    assert without_folder(lambda: headscope.check(str(model)), tmp_path / "gone").startswith("change ")
+def test_a_removed_working_directory_is_named(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(UsageError, match="working directory") as caught:
+        headscope.check(str(model))
+    assert (caught.value.hint or "").startswith("change ")
 
 
 def test_a_missing_temporary_folder_is_named(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*given: object, **options: object) -> object:
-        return tempfile.gettempdir()
-
+    place = "headscope.slices.inspect.run.make_request"
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/nonexistent"])
-    monkeypatch.setattr("headscope.slices.inspect.run.make_request", fails)
+    monkeypatch.setattr(place, lambda *given, **options: tempfile.gettempdir())
     with pytest.raises(Unsupported, match="temporary folder"):
         headscope.inspect(str(model))
     monkeypatch.setattr(tempfile, "tempdir", "/tmp")
-    monkeypatch.setattr(
-        "headscope.slices.inspect.run.make_request", lambda *given, **options: Path("/nonexistent").stat()
-    )
+    monkeypatch.setattr(place, lambda *given, **options: Path("/nonexistent").stat())
     with pytest.raises(FileNotFoundError):
         headscope.inspect(str(model))
 
 
 def test_python_without_docstrings_is_named(model: Path) -> None:
-    import sys
-
     run = subprocess.run(
         [sys.executable, "-OO", "-m", "headscope", "inspect", str(model), "--no-cache"],
         capture_output=True, text=True, check=False, timeout=300,
@@ -165,3 +148,27 @@ def test_a_checkpoint_of_an_unknown_task_is_not_said_to_have_no_class(model: Pat
     configure(model, model_type="jev", architectures=["JevForDecision"])
     with pytest.raises(Unsupported, match=r"JevForDecision \(AutoModelForDecision\)"):
         headscope.inspect(str(model), num_labels=3)
+
+
+class Focal(BertForSequenceClassification):
+    """A loss of the scores that PyTorch has no function for."""
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: Any = None, labels: Any = None, **kwargs: Any) -> Any:
+        output = super().forward(input_ids=input_ids, attention_mask=attention_mask)
+        if labels is not None:
+            right = output.logits.softmax(-1).gather(1, labels.reshape(-1, 1))
+            output.loss = (-((1 - right) ** 2) * right.log()).mean()
+        return output
+
+
+@pytest.mark.parametrize(
+    ("build", "profile", "is_open"),
+    [(Focal, "training", True), (Focal, "inference", False), (BertForSequenceClassification, "training", False)],
+)
+def test_a_loss_that_is_not_known_is_not_green_in_training(build: Any, profile: Any, is_open: bool) -> None:
+    torch.manual_seed(0)
+    result = headscope.check(build(FAMILIES["bert"].build_config(**named(LABELS))), profile)
+    told = [item.topic for item in result.not_determined if "loss" in item.reason]
+    assert told == (["HS204 problem-type"] if is_open else [])
+    if profile == "training":
+        assert result.verdict is (Verdict.NOT_DETERMINED if is_open else Verdict.PASSED)

@@ -1,10 +1,16 @@
-"""The commands on use cases that answer from reports made by hand."""
+"""The commands, and use cases that answer from reports made by hand."""
 
 from collections.abc import Iterator
 
 import pytest
 
+from tests.cli.command import Cli
 from tests.cli.fake_api import FakeApi
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(capsys)
 
 
 @pytest.fixture

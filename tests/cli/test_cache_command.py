@@ -1,6 +1,5 @@
 """`headscope cache`: what it counts, and that `--clear` removes headscope's files only."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,8 @@ from headscope.core.facts.trial import RunTrial
 from headscope.core.source.storage.cache import Cache, StoredFile
 from headscope.core.source.structure import Remembered
 from headscope.errors import ExitCode
-from headscope.shell import main
 from headscope.slices.lookup import disk
+from tests.cli.command import Cli
 
 REPORT = f"{'a' * 40}-remembered.json"
 EVIDENCE = f"{'b' * 40}-{'0' * 16}-ruleevidence.json"
@@ -42,14 +41,8 @@ def names(folder: Path) -> set[str]:
     return {item.name for item in folder.iterdir()}
 
 
-def told(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:
-    assert main(["cache", "--json", *words]) == ExitCode.OK
-    document: dict[str, object] = json.loads(capsys.readouterr().out)
-    return document
-
-
-def test_it_counts_every_kind_of_entry(full: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    document = told(capsys)
+def test_it_counts_every_kind_of_entry(full: Path, cli: Cli) -> None:
+    document = cli.json("cache")
     assert (document["entries"], document["bytes"], document["cleared"]) == (len(OWN), sum(OWN.values()), False)
     assert document["kinds"] == [
         {"name": "reports", "entries": 2, "bytes": 60},
@@ -61,12 +54,11 @@ def test_it_counts_every_kind_of_entry(full: Path, capsys: pytest.CaptureFixture
     assert set(OWN) == names(full)
 
 
-def test_every_kind_of_entry_is_explained(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_kind_of_entry_is_explained(place: Path, cli: Cli) -> None:
     for kind in disk._KINDS:
         (place / ("key" if kind == "key" else f"{'a' * 40}-{kind}.json")).write_bytes(b"x" * 32)
     (place / OLD).write_bytes(b"x" * 32)
-    assert main(["cache"]) == ExitCode.OK
-    shown = capsys.readouterr().out.splitlines()
+    shown = cli("cache").out.splitlines()
     for name in (*disk._KINDS.values(), "others"):
         (line,) = (line for line in shown if line.startswith(name))
         assert "1 file, " in line and len(line.split()) > 6
@@ -81,24 +73,19 @@ def test_what_is_stored_has_a_name_for_its_kind_and_the_name_of_an_entry(place: 
     assert not any(gap.topic == "other files" for gap in usage.not_read)
 
 
-def test_clearing_removes_every_file_of_headscope_and_says_how_much(
-    full: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    document = told(capsys, "--clear")
+def test_clearing_removes_every_file_of_headscope_and_says_how_much(full: Path, cli: Cli) -> None:
+    document = cli.json("cache", "--clear")
     assert (document["entries"], document["bytes"], document["cleared"]) == (len(OWN), sum(OWN.values()), True)
     assert names(full) == set()
-    assert told(capsys, "--clear")["entries"] == 0
+    assert cli.json("cache", "--clear")["entries"] == 0
 
 
-def test_clearing_keeps_what_is_not_headscopes_and_a_key_beside_it(
-    full: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_clearing_keeps_what_is_not_headscopes_and_a_key_beside_it(full: Path, cli: Cli) -> None:
     for name in FOREIGN:
         (full / name).write_text("mine")
     (full / "folder").mkdir()
     (full / "folder" / REPORT).write_text("mine")
-    assert main(["cache", "--clear"]) == ExitCode.OK
-    assert "another program" in capsys.readouterr().out
+    assert "another program" in cli("cache", "--clear").out
     assert names(full) == {*FOREIGN, "folder", "key"}
     assert (full / "folder" / REPORT).read_text() == "mine"
 
@@ -117,14 +104,13 @@ def test_clearing_follows_no_link_in_the_folder(place: Path, tmp_path: Path) -> 
 
 
 def test_a_folder_that_is_a_link_is_shown_and_not_cleared(
-    full: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    full: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     link = tmp_path / "link"
     link.symlink_to(full)
     monkeypatch.setenv("HEADSCOPE_CACHE", str(link))
-    assert told(capsys)["entries"] == len(OWN)
-    assert main(["cache", "--clear"]) == ExitCode.USAGE
-    assert f"HEADSCOPE_CACHE={full}" in capsys.readouterr().err
+    assert cli.json("cache")["entries"] == len(OWN)
+    assert f"HEADSCOPE_CACHE={full}" in cli("cache", "--clear", code=ExitCode.USAGE).err
     assert names(full) == set(OWN)
 
 
@@ -134,46 +120,38 @@ def test_a_key_of_another_size_is_not_headscopes(place: Path) -> None:
     assert (place / "key").exists()
 
 
-def test_what_cannot_be_removed_is_reported(
-    full: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_removed_is_reported(full: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     def refuse(folder: object, file: StoredFile) -> None:
         if file.kind == "remembered":
             raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(disk, "remove_stored", refuse)
-    assert main(["cache", "--clear"]) == ExitCode.UNDETERMINED
-    out = capsys.readouterr().out
+    out, _ = cli("cache", "--clear", code=ExitCode.UNDETERMINED)
     assert "4 files, 122 bytes" in out.splitlines()[0]
     assert "cache: 2 files" in out and ": Operation not permitted" in out
 
 
 def test_a_folder_that_cannot_be_read_is_not_an_empty_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("HEADSCOPE_CACHE", str(tmp_path / "file"))
-    assert main(["cache", "-q"]) == ExitCode.UNDETERMINED
-    assert "empty" not in capsys.readouterr().out
-    assert main(["cache", "--clear"]) == ExitCode.UNDETERMINED
+    assert "empty" not in cli("cache", "-q", code=ExitCode.UNDETERMINED).out
+    cli("cache", "--clear", code=ExitCode.UNDETERMINED)
 
 
-def test_no_folder_is_an_empty_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_folder_is_an_empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     monkeypatch.setenv("HEADSCOPE_CACHE", str(tmp_path / "none"))
-    assert main(["cache", "-q"]) == ExitCode.OK
-    assert "empty" in capsys.readouterr().out
+    assert "empty" in cli("cache", "-q").out
     assert not (tmp_path / "none").exists()
 
 
 def test_the_screen_names_the_folder_and_what_was_not_looked_at(
-    full: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    full: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("HEADSCOPE_NO_CACHE", "1")
-    assert main(["cache"]) == ExitCode.OK
-    out = capsys.readouterr().out
+    out, _ = cli("cache")
     assert out.startswith("The cache holds 6 files, 182 bytes\n")
     assert str(full) in out.replace("\n             ", "")
     assert "`hf cache ls`" in out and "HEADSCOPE_NO_CACHE" in out

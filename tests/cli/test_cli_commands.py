@@ -9,19 +9,21 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 from reports import REPORTS
 
-from headscope.checks.rules import RULES
+from headscope.checks.rules import every_rule
 from headscope.errors import ExitCode, Gated, HeadscopeError, Malformed, NetworkError, NotFound, Offline, UsageError
 from headscope.facts import Report
 from headscope.shared.report.documents import inspect_document
 from headscope.shell import main
+from tests.cli.command import Cli
 from tests.cli.fake_api import FakeApi
+
+RULES = every_rule()
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "schema" / "headscope-1.0.schema.json"
 
 
-def test_inspect_prints_the_screen(fake: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["inspect", "roberta"]) == ExitCode.OK
-    out, err = capsys.readouterr()
+def test_inspect_prints_the_screen(fake: FakeApi, cli: Cli) -> None:
+    out, err = cli("inspect", "roberta")
     assert "(4 tensors, 592,899 parameters)" in out.splitlines()[0]
     assert "hidden states" in out
     assert err == ""
@@ -35,40 +37,33 @@ def test_inspect_prints_the_screen(fake: FakeApi, capsys: pytest.CaptureFixture[
     ],
 )
 def test_an_option_lists_the_weights_that_the_screen_leaves_out(
-    fake: FakeApi, capsys: pytest.CaptureFixture[str], words: str, left_out: str, listed: list[str]
+    fake: FakeApi, cli: Cli, words: str, left_out: str, listed: list[str]
 ) -> None:
-    short, _ = words.split(" --")
-    main(short.split())
-    assert left_out not in capsys.readouterr().out
-    main(words.split())
-    long = capsys.readouterr().out
+    assert left_out not in cli(*words.split()[:-1]).out
+    long = cli(*words.split()).out
     assert [line for line in listed if line not in long] == []
 
 
-def test_inspect_ends_in_commands_that_can_be_copied(fake: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["inspect", "roberta", "--labels", "a b,c,d", "--offline", "--timeout", "5", "--token", "secret"])
-    out = capsys.readouterr().out
+def test_inspect_ends_in_commands_that_can_be_copied(fake: FakeApi, cli: Cli) -> None:
+    out, _ = cli("inspect", "roberta", "--labels", "a b,c,d", "--offline", "--timeout", "5", "--token", "secret")
     assert "headscope inspect roberta --labels 'a b,c,d' --offline --timeout 5 --details" in out
     assert "headscope check roberta --labels 'a b,c,d' --offline --timeout 5 --for training" in out
     assert "secret" not in out
 
 
 @pytest.mark.parametrize("spelling", ["--json", "--format json", "--format=json"])
-def test_inspect_json_is_the_report(fake: FakeApi, capsys: pytest.CaptureFixture[str], spelling: str) -> None:
-    assert main(["inspect", "bert", *spelling.split()]) == ExitCode.OK
-    assert json.loads(capsys.readouterr().out) == inspect_document(REPORTS["bert"]())
+def test_inspect_json_is_the_report(fake: FakeApi, cli: Cli, spelling: str) -> None:
+    assert json.loads(cli("inspect", "bert", *spelling.split()).out) == inspect_document(REPORTS["bert"]())
 
 
-def test_diff_weights_json_has_no_head(fake: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["diff-weights", "bert", "--json", "--all"])
-    document = json.loads(capsys.readouterr().out)
+def test_diff_weights_json_has_no_head(fake: FakeApi, cli: Cli) -> None:
+    document = cli.json("diff-weights", "bert", "--all")
     assert "head" not in document
     assert document["weights"]["parameters"][0]["name"].startswith("bert.")
 
 
-def test_a_profile_that_there_is_not_is_refused_in_plain_words(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", "bert", "--for", "prod"]) == ExitCode.USAGE
-    err = capsys.readouterr().err
+def test_a_profile_that_there_is_not_is_refused_in_plain_words(cli: Cli) -> None:
+    _, err = cli("check", "bert", "--for", "prod", code=ExitCode.USAGE)
     assert "'prod' is not one of 'training', 'inference'" in err
     assert "Value error" not in err
 
@@ -83,22 +78,17 @@ def test_a_profile_that_there_is_not_is_refused_in_plain_words(capsys: pytest.Ca
         (["logits", "cls", "token", "linear"], ["Logits", "The CLS token", "Matrix product and bias"]),
     ],
 )
-def test_explain_answers_one_topic_or_several(
-    capsys: pytest.CaptureFixture[str], words: list[str], titles: list[str]
-) -> None:
-    assert main(["explain", *words]) == ExitCode.OK
-    out = capsys.readouterr().out
+def test_explain_answers_one_topic_or_several(cli: Cli, words: list[str], titles: list[str]) -> None:
+    out, _ = cli("explain", *words)
     places = [out.index(f": {title}\n") for title in titles]
     assert places == sorted(places)
-    assert main(["explain", *words, "--json"]) == ExitCode.OK
-    document = json.loads(capsys.readouterr().out)
+    document = cli.json("explain", *words)
     assert [item["title"] for item in document.get("topics", [document])] == titles
     jsonschema.validate(document, json.loads(SCHEMA.read_text(encoding="utf-8")))
 
 
-def test_explain_names_the_topic_that_is_unknown(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", "logits", "lineer"]) == ExitCode.USAGE
-    err = capsys.readouterr().err
+def test_explain_names_the_topic_that_is_unknown(cli: Cli) -> None:
+    _, err = cli("explain", "logits", "lineer", code=ExitCode.USAGE)
     assert ": lineer\n" in err and " linear?" in err
 
 
@@ -169,12 +159,10 @@ USAGE = (
 
 @pytest.mark.parametrize(("arguments", "message", "hint"), USAGE, ids=[" ".join(row[0]) for row in USAGE])
 def test_wrong_usage_is_told_in_one_sentence_with_a_hint(
-    fake: FakeApi, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str, hint: str
+    fake: FakeApi, cli: Cli, arguments: list[str], message: str, hint: str
 ) -> None:
-    assert main(arguments) == ExitCode.USAGE
-    assert capsys.readouterr() == ("", f"error: {message}\nhint: {hint}\n")
-    assert main([*arguments, "--json"]) == ExitCode.USAGE
-    assert json.loads(capsys.readouterr().out)["error"]["code"] == "usage"
+    assert cli(*arguments, code=ExitCode.USAGE) == ("", f"error: {message}\nhint: {hint}\n")
+    assert cli.json(*arguments, code=ExitCode.USAGE)["error"]["code"] == "usage"
 
 
 ERRORS = (
@@ -191,56 +179,50 @@ ERRORS = (
 
 @pytest.mark.parametrize(("error", "code", "name"), ERRORS, ids=[row[2] for row in ERRORS])
 def test_a_failure_has_its_exit_code_and_its_object(
-    fake: FakeApi, capsys: pytest.CaptureFixture[str], error: BaseException, code: int, name: str
+    fake: FakeApi, cli: Cli, error: BaseException, code: int, name: str
 ) -> None:
     fake.error = error
-    assert main(["inspect", "bert", "--json"]) == code
-    out, err = capsys.readouterr()
+    out, err = cli("inspect", "bert", "--json", code=code)
     assert json.loads(out)["error"]["code"] == name
     assert "\x1b" not in err
     assert ("Traceback" in err) is (name == "internal")
 
 
-def test_a_failure_without_json_leaves_stdout_empty(fake: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failure_without_json_leaves_stdout_empty(fake: FakeApi, cli: Cli) -> None:
     fake.error = HeadscopeError("it failed", "try again")
-    assert main(["inspect", "bert"]) == ExitCode.UNDETERMINED
-    assert capsys.readouterr() == ("", "error: it failed\nhint: try again\n")
+    assert cli("inspect", "bert", code=ExitCode.UNDETERMINED) == ("", "error: it failed\nhint: try again\n")
 
 
-def test_env_tells_settings_and_no_secret(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_env_tells_settings_and_no_secret(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "https://me:secret@hub.example")
-    assert main(["env", "--json"]) == ExitCode.OK
-    out = capsys.readouterr().out
+    out, _ = cli("env", "--json")
     settings = json.loads(out)["settings"]
     assert settings["token_set"] is True
     assert settings["hf_endpoint"] == "https://***@hub.example"
     assert "secret" not in out
-    assert main(["env"]) == ExitCode.OK
-    shown = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    shown = dict(line.split(maxsplit=1) for line in cli("env").out.splitlines())
     assert shown["token_set"] == "yes"
     assert {"torchvision", "peft", "transformers"} < shown.keys()
 
 
 @pytest.mark.parametrize("command", ["inspect", "diff-weights", "diagram", "forward"])
-def test_two_models_are_compared(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([command, "first", "the second", "--offline"]) == ExitCode.USAGE
-    assert "headscope compare first 'the second'" in capsys.readouterr().err
+def test_two_models_are_compared(command: str, cli: Cli) -> None:
+    told = cli(command, "first", "the second", "--offline", code=ExitCode.USAGE).err
+    assert "headscope compare first 'the second'" in told
 
 
 @pytest.mark.parametrize(
     ("words", "other"),
     [("verify a b", "check"), ("snapshot a b -o x", "scan"), ("heads a b", "--help"), ("env a", "--help")],
 )
-def test_words_that_are_too_many_get_a_next_step(words: str, other: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(words.split()) == ExitCode.USAGE
-    error, hint = capsys.readouterr().err.splitlines()
+def test_words_that_are_too_many_get_a_next_step(words: str, other: str, cli: Cli) -> None:
+    error, hint = cli(*words.split(), code=ExitCode.USAGE).err.splitlines()
     assert words.split(maxsplit=1)[0] in error and other in hint
 
 
-def test_no_command_shows_the_help_as_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([]) == ExitCode.USAGE
-    assert "Usage: headscope" in capsys.readouterr().out
+def test_no_command_shows_the_help_as_wrong_usage(cli: Cli) -> None:
+    assert "Usage: headscope" in cli(code=ExitCode.USAGE).out
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,12 @@ import errno
 import io
 import json
 import os
+import re
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from time import sleep
 
 import pytest
 from reports import REPORTS
@@ -15,16 +17,16 @@ from reports import REPORTS
 from headscope.errors import ExitCode, NotFound
 from headscope.facts import Gap, Report
 from headscope.shared.report.documents import inspect_document
-from headscope.shell import main
+from headscope.shell import main, progress as status
+from tests.cli.command import Cli
 from tests.cli.fake_api import FakeApi
 
 PERMISSIONS = 0o640
 
 
 @pytest.mark.parametrize("command", ["inspect", "diff-weights", "diff_weights"])
-def test_quiet_is_the_verdict_only(fake: FakeApi, capsys: pytest.CaptureFixture[str], command: str) -> None:
-    main([command, "roberta", "-q"])
-    assert len(capsys.readouterr().out.splitlines()) == 1
+def test_quiet_is_the_verdict_only(fake: FakeApi, cli: Cli, command: str) -> None:
+    assert len(cli(command, "roberta", "-q").out.splitlines()) == 1
 
 
 DRAWINGS = (
@@ -38,11 +40,8 @@ DRAWINGS = (
 
 
 @pytest.mark.parametrize(("options", "beginning"), DRAWINGS)
-def test_diagram_draws_in_the_format_asked_for(
-    fake: FakeApi, capsys: pytest.CaptureFixture[str], options: list[str], beginning: str
-) -> None:
-    assert main(["diagram", "bert", *options]) == ExitCode.OK
-    out, err = capsys.readouterr()
+def test_diagram_draws_in_the_format_asked_for(fake: FakeApi, cli: Cli, options: list[str], beginning: str) -> None:
+    out, err = cli("diagram", "bert", *options)
     assert out.startswith(beginning)
     assert err == ""
 
@@ -60,91 +59,77 @@ SUFFIXES = (
 
 @pytest.mark.parametrize(("name", "beginning"), SUFFIXES)
 def test_diagram_takes_the_format_from_the_suffix(
-    fake: FakeApi, capsys: pytest.CaptureFixture[str], name: str, beginning: str, tmp_path: Path
+    fake: FakeApi, cli: Cli, name: str, beginning: str, tmp_path: Path
 ) -> None:
-    assert main(["diagram", "bert", "-o", str(tmp_path / name)]) == ExitCode.OK
+    assert cli("diagram", "bert", "-o", tmp_path / name).out == ""
     assert (tmp_path / name).read_text(encoding="utf-8").lower().startswith(beginning.lower())
     assert [path.name for path in tmp_path.iterdir()] == [name]
-    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize("name", ["head.png", "head.pdf", "head.md", "head.svgz"])
-def test_diagram_refuses_a_suffix_that_is_no_format(
-    fake: FakeApi, capsys: pytest.CaptureFixture[str], name: str, tmp_path: Path
-) -> None:
-    assert main(["diagram", "bert", "-o", str(tmp_path / name)]) == ExitCode.USAGE
-    assert ".svg" in capsys.readouterr().err
+def test_diagram_refuses_a_suffix_that_is_no_format(fake: FakeApi, cli: Cli, name: str, tmp_path: Path) -> None:
+    assert ".svg" in cli("diagram", "bert", "-o", tmp_path / name, code=ExitCode.USAGE).err
     assert list(tmp_path.iterdir()) == []
-    assert main(["diagram", "bert", "--format", "dot", "-o", str(tmp_path / name)]) == ExitCode.OK
+    cli("diagram", "bert", "--format", "dot", "-o", tmp_path / name)
     assert (tmp_path / name).read_text(encoding="utf-8").startswith("digraph")
 
 
 def test_diagram_of_what_is_not_determined_ends_with_3_and_says_so(
-    fake: FakeApi, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    fake: FakeApi, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(REPORTS, "open", lambda: replace(REPORTS["bert"](), not_determined=(Gap("pooling", "why"),)))
-    assert main(["diagram", "open"]) == ExitCode.UNDETERMINED
-    assert "not determined: pooling" in capsys.readouterr().out
+    assert "not determined: pooling" in cli("diagram", "open", code=ExitCode.UNDETERMINED).out
 
 
-def test_diagram_fails_as_json_if_asked(fake: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
+def test_diagram_fails_as_json_if_asked(fake: FakeApi, cli: Cli) -> None:
     fake.error = NotFound("no such checkpoint", "look elsewhere")
-    assert main(["diagram", "bert", "--format", "svg", "--json"]) == ExitCode.UNDETERMINED
-    assert json.loads(capsys.readouterr().out)["error"]["code"] == NotFound.code
+    document = cli.json("diagram", "bert", "--format", "svg", code=ExitCode.UNDETERMINED)
+    assert document["error"]["code"] == NotFound.code
 
 
-def test_diagram_has_no_json_of_its_own(fake: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["diagram", "bert", "--format", "json"]) == ExitCode.USAGE
-    assert "error" in json.loads(capsys.readouterr().out)
+def test_diagram_has_no_json_of_its_own(fake: FakeApi, cli: Cli) -> None:
+    assert "error" in json.loads(cli("diagram", "bert", "--format", "json", code=ExitCode.USAGE).out)
 
 
-def test_a_file_holds_the_whole_report(fake: FakeApi, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_file_holds_the_whole_report(fake: FakeApi, cli: Cli, tmp_path: Path) -> None:
     target = tmp_path / "report.json"
     target.write_text("old")
     target.chmod(PERMISSIONS)
-    assert main(["inspect", "hostile", "--json", "-o", str(target)]) == ExitCode.OK
+    assert cli("inspect", "hostile", "--json", "-o", target).out == ""
     assert json.loads(target.read_text()) == inspect_document(REPORTS["hostile"]())
     assert target.stat().st_mode & 0o777 == PERMISSIONS
     assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
-    assert capsys.readouterr().out == ""
 
 
-def test_a_link_is_followed(fake: FakeApi, tmp_path: Path) -> None:
+def test_a_link_is_followed(fake: FakeApi, cli: Cli, tmp_path: Path) -> None:
     link, target = tmp_path / "link", tmp_path / "target"
     link.symlink_to(target)
-    assert main(["inspect", "bert", "-o", str(link)]) == ExitCode.OK
+    cli("inspect", "bert", "-o", link)
     assert link.is_symlink()
     assert target.read_text().startswith("Head partly new: ")
 
 
-def test_a_file_that_fails_keeps_its_old_content(
-    fake: FakeApi, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_file_that_fails_keeps_its_old_content(fake: FakeApi, cli: Cli, tmp_path: Path) -> None:
     target = tmp_path / "report.txt"
     target.write_text("old")
     fake.error = NotFound("gone")
-    main(["inspect", "bert", "-o", str(target)])
-    capsys.readouterr()
+    cli("inspect", "bert", "-o", target, code=ExitCode.UNDETERMINED)
     assert target.read_text() == "old"
 
 
 @pytest.mark.parametrize("place", [".", "no/such/folder/file"])
 def test_a_place_that_cannot_be_written_is_told_before_the_work(
-    fake: FakeApi, capsys: pytest.CaptureFixture[str], tmp_path: Path, place: str
+    fake: FakeApi, cli: Cli, tmp_path: Path, place: str
 ) -> None:
-    assert main(["inspect", "bert", "-o", str(tmp_path / place)]) == ExitCode.USAGE
+    assert "hint: " in cli("inspect", "bert", "-o", tmp_path / place, code=ExitCode.USAGE).err
     assert fake.options == {}
-    assert "hint: " in capsys.readouterr().err
 
 
-def test_snapshot_says_what_it_wrote(fake: FakeApi, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    target = str(tmp_path / "bert.json")
-    assert main(["snapshot", "bert", "-o", target]) == ExitCode.OK
-    assert capsys.readouterr().out.startswith(f"wrote {target}: 0 tensors ")
-    assert main(["snapshot", "bert", "-o", target, "--json"]) == ExitCode.OK
-    assert json.loads(capsys.readouterr().out)["output"] == target
-    assert main(["snapshot", "bert", "-o", target, "-q"]) == ExitCode.OK
-    assert capsys.readouterr().out == ""
+def test_snapshot_says_what_it_wrote(fake: FakeApi, cli: Cli, tmp_path: Path) -> None:
+    command = "snapshot", "bert", "-o", str(tmp_path / "bert.json")
+    assert cli(*command).out.startswith(f"wrote {command[-1]}: 0 tensors ")
+    assert cli.json(*command)["output"] == command[-1]
+    assert cli(*command, "-q").out == ""
 
 
 class Terminal(io.StringIO):
@@ -155,50 +140,40 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "variable", "shown"),
-    [([], "", True), (["-q"], "", False), ([], "1", False)],
-    ids=["watched", "quiet", "disabled"],
+    ("stderr", "arguments", "variable", "shown"),
+    [
+        (Terminal, [], "", "(?s).*reading.*"),
+        (Terminal, ["-q"], "", ""),
+        (Terminal, [], "1", ""),
+        (io.StringIO, [], "", r"headscope: reading \.\.\.\n"),
+        (io.StringIO, ["-q"], "", ""),
+        (io.StringIO, [], "1", ""),
+    ],
+    ids=["watched", "watched, quiet", "watched, disabled", "in a log", "in a log, quiet", "in a log, disabled"],
 )
-def test_progress_is_shown_on_a_terminal_unless_it_is_unwanted(
-    fake: FakeApi, monkeypatch: pytest.MonkeyPatch, arguments: list[str], variable: str, shown: bool
+def test_progress_is_shown_on_a_terminal_and_is_one_line_of_a_log_unless_it_is_unwanted(
+    stderr: type[io.StringIO], arguments: list[str], variable: str, shown: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from headscope.shell import progress
+    def inspect(*_: object, progress: Callable[[str], None], **__: object) -> Report:
+        progress("reading")
+        sleep(0.2)
+        return REPORTS["bert"]()
 
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
+    stream = stderr()
+    monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setattr(sys, "stdout", io.StringIO())
     monkeypatch.delenv("HEADSCOPE_NO_PROGRESS")
     monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", variable)
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(progress._StatusLine, "patience", 0.0)
-    monkeypatch.setattr("headscope.slices.inspect.run.inspect", lambda *_, progress, **__: slow_report(progress))
+    monkeypatch.setattr(status._StatusLine, "patience", 0.0)
+    monkeypatch.setattr(status._LateLine, "patience", 0.05)
+    monkeypatch.setattr("headscope.slices.inspect.run.inspect", inspect)
     assert main(["inspect", "bert", *arguments]) == ExitCode.OK
-    assert ("reading" in terminal.getvalue()) is shown
-
-
-@pytest.mark.parametrize(
-    ("arguments", "variable", "shown"),
-    [([], "", "headscope: reading ...\n"), (["-q"], "", ""), ([], "1", "")],
-    ids=["in a log", "quiet", "disabled"],
-)
-def test_a_log_gets_one_line_of_progress_if_it_takes_long(
-    fake: FakeApi, monkeypatch: pytest.MonkeyPatch, arguments: list[str], variable: str, shown: str
-) -> None:
-    from headscope.shell import progress
-
-    log = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", log)
-    monkeypatch.setattr(sys, "stdout", io.StringIO())
-    monkeypatch.delenv("HEADSCOPE_NO_PROGRESS")
-    monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", variable)
-    monkeypatch.setattr(progress._LateLine, "patience", 0.05)
-    monkeypatch.setattr("headscope.slices.inspect.run.inspect", lambda *_, progress, **__: slow_report(progress))
-    assert main(["inspect", "bert", *arguments]) == ExitCode.OK
-    assert log.getvalue() == shown
+    assert re.fullmatch(shown, stream.getvalue())
 
 
 def test_an_agent_gets_no_colors_no_spinner_and_no_next_commands(
-    fake: FakeApi, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    fake: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = {}
     monkeypatch.delenv("HEADSCOPE_NO_PROGRESS")
@@ -213,23 +188,13 @@ def test_an_agent_gets_no_colors_no_spinner_and_no_next_commands(
     assert "\x1b[" not in shown["an-agent"] and "headscope inspect" not in shown["an-agent"]
 
 
-def test_the_brief_format_is_the_summary_of_the_json(fake: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["inspect", "bert", "--json"]) == ExitCode.OK
-    document = json.loads(capsys.readouterr().out)
+def test_the_brief_format_is_the_summary_of_the_json(fake: FakeApi, cli: Cli) -> None:
+    document = cli.json("inspect", "bert")
     assert next(iter(document)) == "summary"
-    assert main(["inspect", "bert", "--format", "brief"]) == ExitCode.OK
-    brief = capsys.readouterr().out
+    brief, _ = cli("inspect", "bert", "--format", "brief")
     assert json.loads(brief) == document["summary"] and len(brief) < 1_200
-    assert main(["inspect", "bert", "--format", "brief", "--no-such"]) == ExitCode.USAGE
-    assert json.loads(capsys.readouterr().out)["error"]["code"] == "usage"
-
-
-def slow_report(progress: Any) -> Report:
-    from time import sleep
-
-    progress("reading")
-    sleep(0.2)
-    return REPORTS["bert"]()
+    refused, _ = cli("inspect", "bert", "--format", "brief", "--no-such", code=ExitCode.USAGE)
+    assert json.loads(refused)["error"]["code"] == "usage"
 
 
 @pytest.mark.parametrize(
@@ -245,17 +210,13 @@ def slow_report(progress: Any) -> Report:
         "explain",
     ],
 )
-def test_a_file_that_was_written_is_named_but_not_with_q(
-    fake: FakeApi, capsys: pytest.CaptureFixture[str], tmp_path: Path, words: str
-) -> None:
+def test_a_file_that_was_written_is_named_but_not_with_q(fake: FakeApi, cli: Cli, tmp_path: Path, words: str) -> None:
     target = tmp_path / "out.txt"
-    main([*words.split(), "-o", str(target)])
-    out, err = capsys.readouterr()
+    out, err = cli(*words.split(), "-o", target)
     assert (out, err.splitlines()[-1:]) == ("", [f"wrote {target}"])
     assert target.read_text(encoding="utf-8")
     if words.split(maxsplit=1)[0] not in {"env", "explain"}:
-        main([*words.split(), "-q", "-o", str(target)])
-        assert capsys.readouterr() == ("", "")
+        assert cli(*words.split(), "-q", "-o", target) == ("", "")
 
 
 def test_a_reader_who_leaves_is_no_failure(fake: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,31 +229,24 @@ def test_a_reader_who_leaves_is_no_failure(fake: FakeApi, monkeypatch: pytest.Mo
 
 
 def test_a_diagram_is_boxes_in_a_terminal_and_mermaid_in_a_pipe(
-    fake: FakeApi, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    fake: FakeApi, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    main(["diagram", "bert"])
-    assert "flowchart TD" in capsys.readouterr().out
+    assert "flowchart TD" in cli("diagram", "bert").out
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    main(["diagram", "bert"])
-    assert "┌──" in capsys.readouterr().out
-    main(["diagram", "bert", "--format", "dot"])
-    assert "digraph" in capsys.readouterr().out
+    assert "┌──" in cli("diagram", "bert").out
+    assert "digraph" in cli("diagram", "bert", "--format", "dot").out
 
 
 @pytest.mark.parametrize("words", [["explain", "HS101", "-o"], ["snapshot", "roberta-base", "--offline", "-o"]])
-def test_a_name_that_is_too_long_is_a_wish_that_cannot_be_meant(
-    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*words, str(tmp_path / ("a" * 300))]) == 2
-    assert "give a shorter name" in capsys.readouterr().err
+def test_a_name_that_is_too_long_is_a_wish_that_cannot_be_meant(words: list[str], tmp_path: Path, cli: Cli) -> None:
+    assert "give a shorter name" in cli(*words, tmp_path / ("a" * 300), code=2).err
 
 
 def test_output_that_is_refused_has_the_hint_of_its_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     def refused(*_: object) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     monkeypatch.setattr("headscope.core.outputs.write_whole", refused)
-    assert main(["explain", "HS101", "-o", str(tmp_path / "file")]) == 2
-    assert "write where you have permission" in capsys.readouterr().err
+    assert "write where you have permission" in cli("explain", "HS101", "-o", tmp_path / "file", code=2).err

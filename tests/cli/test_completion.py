@@ -1,14 +1,12 @@
 """What the shell offers: the right words, nothing hostile, and without the libraries that take long to import."""
 
-import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from headscope.checks.rules import RULES
+from headscope.checks.rules import every_rule
 from headscope.core.checkpoints.snapshot import bundled_snapshots
 from headscope.core.facts.heads.tasks import OTHER_NAMES
 from headscope.core.source.storage.shipped import CLASSES, shipped
@@ -17,11 +15,12 @@ from headscope.facts import PoolingKind, Severity, Task
 from headscope.shared.topics import topics
 from headscope.shell import completion
 from headscope.shell.app import build_application
+from tests.cli.test_cli_process import HEAVY, imported_packages, run
+
+RULES = every_rule()
 
 BERT = [f"BertFor{task}" for task in ("MultipleChoice", "NextSentencePrediction", "QuestionAnswering",
                                       "SequenceClassification", "TokenClassification")]  # fmt: skip
-IMPORT = re.compile(r"^import time:.*\| +(\S+)$", re.MULTILINE)
-HEAVY = {"torch", "transformers", "huggingface_hub", "tokenizers", "numpy", "safetensors", "rich"}
 LINES = (
     "headscope inspect ",
     "headscope inspect Bert",
@@ -32,17 +31,15 @@ LINES = (
     "headscope check x --select HS1",
     "headscope check x --for i",
     "headscope inspect x --model-class Bert",
+    "headscope inspect --ta",
     "headscope inspect --task t",
 )
 
 
 def completed(line: str, *flags: str, **variables: str) -> subprocess.CompletedProcess[str]:
     words = len(f"{line}.".split())
-    environment = {"_HEADSCOPE_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(words - 1)}
-    command = [sys.executable, *flags, "-m", "headscope"]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=60, env=os.environ | environment | variables
-    )
+    completing = {"_HEADSCOPE_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(words - 1)}
+    return run(flags=flags, **completing, **variables)
 
 
 @pytest.fixture
@@ -67,9 +64,9 @@ def offered(command: str, word: str, parameter: str = "model", **given: str) -> 
 @pytest.mark.parametrize("line", LINES)
 def test_completion_imports_no_heavy_library(line: str, hub: Path) -> None:
     ended = completed(line, "-X", "importtime")
-    imported = {name.partition(".")[0] for name in IMPORT.findall(ended.stderr)}
+    imported = imported_packages(ended)
     assert "headscope" in imported
-    assert imported.isdisjoint(HEAVY)
+    assert imported.isdisjoint({*HEAVY, "rich"})
     assert ended.stdout.strip()
 
 
@@ -173,6 +170,7 @@ def test_poolings_topics_tasks_profiles_and_severities_are_known() -> None:
     assert set(offered("explain", "", "topic")) == {topic.id for topic in topics()}
     assert offered("explain", "HS102", "topic") == ["HS102"]
     assert offered("inspect", "", "task") == [*Task, *OTHER_NAMES]
+    assert offered("inspect", "image", "task") == ["image-classification"]
     assert offered("check", "", "profile") == ["training", "inference"]
     assert offered("check", "", "fail_on") == offered("verify", "", "fail_on") == list(Severity)
 

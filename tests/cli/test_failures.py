@@ -2,13 +2,14 @@
 
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
 import transformers
 
-from headscope.shell import main
 from tests.checks.tokens.tokenized import tokenizer
+from tests.cli.command import Cli
 from tests.families import FAMILIES
 
 
@@ -23,10 +24,9 @@ def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return Path("a model")
 
 
-def test_the_code_for_weights_alone_works_where_it_is_read(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_code_for_weights_alone_works_where_it_is_read(saved: Path, cli: Cli) -> None:
     (saved / "config.json").unlink()
-    assert main(["inspect", "./a model", "--offline"]) == 3
-    said = capsys.readouterr().err
+    _, said = cli("inspect", "./a model", "--offline", code=3)
     assert "`headscope repair './a model' -o DIR" in said
     there = Path.cwd()
     exec("\n".join(line[4:] for line in said.splitlines() if line.startswith("    ")), {})
@@ -36,59 +36,43 @@ def test_the_code_for_weights_alone_works_where_it_is_read(saved: Path, capsys: 
     assert not any(notes.values())
 
 
-def test_a_tokenizer_alone_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_tokenizer_alone_is_named(tmp_path: Path, cli: Cli) -> None:
     tokenizer("bert").save_pretrained(tmp_path / "tokens")
-    assert main(["inspect", str(tmp_path / "tokens")]) == 3
-    assert "it holds a tokenizer, but no config.json" in capsys.readouterr().err
+    assert "it holds a tokenizer, but no config.json" in cli("inspect", tmp_path / "tokens", code=3).err
 
 
-def test_the_hint_for_a_folder_of_checkpoints_names_commands_that_run(
-    saved: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_hint_for_a_folder_of_checkpoints_names_commands_that_run(saved: Path, cli: Cli) -> None:
     for name in ("one", "two"):
-        (Path(name)).mkdir()
-        for file in saved.iterdir():
-            (Path(name) / file.name).write_bytes(file.read_bytes())
+        shutil.copytree(saved, name)
     for command in ("inspect", "check"):
-        assert main([command, ".", "--offline"]) == 3
-        said = capsys.readouterr()
+        said = cli(command, ".", "--offline", code=3)
         found = [shlex.split(words)[1:] for words in re.findall(r"`(headscope [^`]*)`", said.err + said.out)]
         assert found[:2] == [["inspect", ".", "--subfolder", "a model"], ["scan", "--folder", "."]]
-        assert main([*found[0], "-q"]) == 0
+        cli(*found[0], "-q")
         assert found[2][:4] == ["repair", ".", "-o", "DIR"]
-        capsys.readouterr()
 
 
 @pytest.mark.parametrize("typed", ["./a mode", "./a-model/"])
-def test_the_nearest_folder_is_named(typed: str, saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", typed]) == 3
-    assert "did you mean ./a model?" in capsys.readouterr().err
-    assert main(["check", "./elsewhere/a model"]) == 3
-    assert main(["check", "./something"]) == 3
-    assert "did you mean" not in capsys.readouterr().err
+def test_the_nearest_folder_is_named(typed: str, saved: Path, cli: Cli) -> None:
+    assert "did you mean ./a model?" in cli("check", typed, code=3).err
+    for other in ("./elsewhere/a model", "./something"):
+        assert "did you mean" not in cli("check", other, code=3).err
     saved.rename("bert3")
-    assert main(["check", "bert33", "--offline"]) == 3
-    assert "did you mean bert3?" in capsys.readouterr().err
+    assert "did you mean bert3?" in cli("check", "bert33", "--offline", code=3).err
 
 
-def test_an_option_that_takes_one_value_is_to_be_repeated(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_option_that_takes_one_value_is_to_be_repeated(saved: Path, cli: Cli) -> None:
     command = ["edit", str(saved), "-o", "DIR"]
     for words in (["--rename", "neg=negative", "pos=it is positive"], ["--add", "x", "y"]):
-        assert main([*command, *words]) == 2
-        (again,) = re.findall(r"`([^`]*)`", capsys.readouterr().err)
-        assert main([*command[:-1], words[0].strip("-"), *shlex.split(again)]) == 0
-        capsys.readouterr()
-    assert main(["forward", str(saved), "--text", "good film", "bad film"]) == 2
-    assert "`--text 'good film' --text 'bad film'`" in capsys.readouterr().err
+        (again,) = re.findall(r"`([^`]*)`", cli(*command, *words, code=2).err)
+        cli(*command[:-1], words[0].strip("-"), *shlex.split(again))
+    told = cli("forward", saved, "--text", "good film", "bad film", code=2).err
+    assert "`--text 'good film' --text 'bad film'`" in told
     for words in (["--rename", "neg=negative,pos=positive"], ["--drop", "neg,pos"]):
-        assert main([*command, *words]) == 2
-        assert "repeat the option for each class" in capsys.readouterr().err
-    assert main(["inspect", "--num-labels", "2", str(saved), "other"]) == 2
-    assert "headscope compare" in capsys.readouterr().err
+        assert "repeat the option for each class" in cli(*command, *words, code=2).err
+    assert "headscope compare" in cli("inspect", "--num-labels", "2", saved, "other", code=2).err
 
 
-def test_a_format_that_a_command_lacks_is_no_json(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", str(saved), "--format", "brief"]) == 2
-    assert capsys.readouterr().out == ""
-    assert main(["inspect", "./missing", "--format", "brief"]) == 3
-    assert capsys.readouterr().out.startswith("{")
+def test_a_format_that_a_command_lacks_is_no_json(saved: Path, cli: Cli) -> None:
+    assert cli("check", saved, "--format", "brief", code=2).out == ""
+    assert cli("inspect", "./missing", "--format", "brief", code=3).out.startswith("{")

@@ -8,10 +8,10 @@ import pytest
 import headscope
 from headscope.commands import COMMANDS as ENTRIES
 from headscope.errors import ExitCode
-from headscope.shell import main
 from headscope.shell.app import build_application
 from headscope.shell.options.checkpoint import AdapterOption, PlaceOptions, ReportCacheOption
 from headscope.shell.parameters import options_of_command, typed_options
+from tests.cli.command import Cli
 
 COMMANDS = build_application().commands  # type: ignore[attr-defined]
 
@@ -25,17 +25,10 @@ TERMINAL_ONLY = {
 WHERE = [item.flags[0] for group in (PlaceOptions, AdapterOption, ReportCacheOption) for item in typed_options(group)]
 
 
-def shown(capsys: pytest.CaptureFixture[str], *words: str, option: str = "--help") -> str:
-    assert main([*words, option]) == ExitCode.OK
-    return capsys.readouterr().out
-
-
 @pytest.mark.parametrize("name", ENTRIES)
-def test_the_help_of_a_command_fits_on_a_screen(
-    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_help_of_a_command_fits_on_a_screen(name: str, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    lines = shown(capsys, name).splitlines()
+    lines = cli(name, "--help").out.splitlines()
     assert len(lines) <= 45
     assert max(map(len, lines)) <= 80
     assert sum("--help-all" in line and "Show all options." in line for line in lines) == 1
@@ -44,10 +37,10 @@ def test_the_help_of_a_command_fits_on_a_screen(
 
 @pytest.mark.parametrize("name", ENTRIES)
 def test_help_all_shows_every_option_and_help_only_the_main_ones(
-    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    name: str, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    short, whole = (set(shown(capsys, name, option=option).split()) for option in ("--help", "--help-all"))
+    short, whole = (set(cli(name, option).out.split()) for option in ("--help", "--help-all"))
     every = {names[-1] for item in COMMANDS[name].params if (names := item.opts)[0].startswith("-")}
     assert every <= whole
     beyond = {item.flags[-1] for item in options_of_command(ENTRIES[name].run) if not item.option.is_main}
@@ -72,16 +65,15 @@ def test_every_option_is_declared_by_a_use_case_or_is_of_the_command_line_alone(
     assert alone == TERMINAL_ONLY
 
 
-def test_an_option_that_only_help_all_shows_is_suggested_and_completed(capsys: pytest.CaptureFixture[str]) -> None:
-    shown(capsys, "inspect")
-    assert main(["inspect", "x", "--revison", "main"]) == ExitCode.USAGE
-    assert "--revision" in capsys.readouterr().err
+def test_an_option_that_only_help_all_shows_is_suggested_and_completed(cli: Cli) -> None:
+    cli("inspect", "--help")
+    assert "--revision" in cli("inspect", "x", "--revison", "main", code=ExitCode.USAGE).err
     context = COMMANDS["inspect"].make_context("inspect", [], resilient_parsing=True)
     assert {item.value for item in COMMANDS["inspect"].shell_complete(context, "--")} >= {*WHERE, "--help-all"}
 
 
-def test_commands_stand_in_groups(capsys: pytest.CaptureFixture[str]) -> None:
-    text = shown(capsys)
+def test_commands_stand_in_groups(cli: Cli) -> None:
+    text = cli("--help").out
     groups = list(dict.fromkeys(entry.group for entry in ENTRIES.values()))
     places = [text.index(group) for group in groups]
     assert places == sorted(places)
@@ -89,8 +81,8 @@ def test_commands_stand_in_groups(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("name", ["", *ENTRIES])
-def test_no_flag_and_no_argument_shows_a_type(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    text = shown(capsys, *([name] if name else []))
+def test_no_flag_and_no_argument_shows_a_type(name: str, cli: Cli) -> None:
+    text = cli(*name.split(), "--help").out
     for type_of in ("<bool>", "<str>", "<list", "{MODEL"):
         assert type_of not in text
 
@@ -100,10 +92,10 @@ def test_no_flag_and_no_argument_shows_a_type(name: str, capsys: pytest.CaptureF
     [("inspect", {"adapter", "snapshot"}), ("check", set()), ("verify", {"adapter"}), ("probe", set())],
 )
 def test_only_what_a_command_takes_is_offered_as_a_model(
-    name: str, kinds: set[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str, kinds: set[str], monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    model = next(line for line in shown(capsys, name).splitlines() if "MODEL" in line and "  " in line.strip())
+    model = next(line for line in cli(name, "--help").out.splitlines() if "MODEL" in line and "  " in line.strip())
     assert {kind for kind in ("adapter", "snapshot") if kind in model} == kinds
 
 
@@ -116,18 +108,14 @@ def test_only_what_a_command_takes_is_offered_as_a_model(
         ("explain", "headscope explain [OPTIONS] [TOPIC...] "),
     ],
 )
-def test_the_usage_says_what_may_be_repeated_or_left_out(
-    name: str, usage: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert usage in shown(capsys, name)
+def test_the_usage_says_what_may_be_repeated_or_left_out(name: str, usage: str, cli: Cli) -> None:
+    assert usage in cli(name, "--help").out
 
 
 @pytest.mark.parametrize("name", ENTRIES)
-def test_the_examples_stand_in_the_help_and_parse(
-    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_examples_stand_in_the_help_and_parse(name: str, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
-    text = shown(capsys, name)
+    text = cli(name, "--help").out
     assert ENTRIES[name].examples
     for example in ENTRIES[name].examples:
         assert example in text
@@ -137,9 +125,8 @@ def test_the_examples_stand_in_the_help_and_parse(
 
 
 @pytest.mark.parametrize("option", ["--version", "-V"])
-def test_the_version_has_a_short_option(option: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([option]) == ExitCode.OK
-    assert capsys.readouterr().out.startswith("headscope ")
+def test_the_version_has_a_short_option(option: str, cli: Cli) -> None:
+    assert cli(option).out.startswith("headscope ")
 
 
 def test_an_example_that_does_not_parse_would_fail() -> None:

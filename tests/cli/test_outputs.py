@@ -15,7 +15,7 @@ from headscope.core.outputs import check_output
 from headscope.errors import UsageError
 from headscope.shell.app import main
 from headscope.shell.parameters import Typed, options_of_command
-from tests.editing.test_checkpoint_edit import saved
+from tests.editing.checkpoints import saved
 
 READ = {
     "--baseline", "--data", "--from", "--folder", "--order-from", "--labels", "--labels-file", "--config", "--image",

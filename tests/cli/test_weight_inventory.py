@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import save_file
 
 from headscope.errors import ExitCode
-from headscope.shell import main
 from scripts.pages.write_schema import build_schema
+from tests.cli.command import Cli
 
 CONFIG = {
     "model_type": "their-own",
@@ -39,11 +39,8 @@ def unknown(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("arguments", [["inspect"], ["diff-weights"], ["forward"], ["check", "--for", "inference"]])
-def test_the_weight_side_is_shown_and_the_rest_is_not_determined(
-    unknown: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
-) -> None:
-    assert main([*arguments, str(unknown)]) == ExitCode.UNDETERMINED
-    shown = capsys.readouterr()
+def test_the_weight_side_is_shown_and_the_rest_is_not_determined(unknown: Path, cli: Cli, arguments: list[str]) -> None:
+    shown = cli(*arguments, unknown, code=ExitCode.UNDETERMINED)
     assert "6 tensors of 104 numbers: bfloat16 2, float32 4" in shown.out
     assert "net.embed.weight 9x4 float32" in shown.out
     assert "net.layers" not in shown.out
@@ -53,16 +50,12 @@ def test_the_weight_side_is_shown_and_the_rest_is_not_determined(
 
 
 @pytest.mark.parametrize("arguments", [["inspect", "-q"], ["check", "--quiet"], ["diagram", "--format", "mermaid"]])
-def test_stdout_stays_empty_where_no_screen_is_asked_for(
-    unknown: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
-) -> None:
-    assert main([*arguments, str(unknown)]) == ExitCode.UNDETERMINED
-    assert capsys.readouterr().out == ""
+def test_stdout_stays_empty_where_no_screen_is_asked_for(unknown: Path, cli: Cli, arguments: list[str]) -> None:
+    assert cli(*arguments, unknown, code=ExitCode.UNDETERMINED).out == ""
 
 
-def test_the_object_of_the_error_carries_the_contents(unknown: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["inspect", str(unknown), "--json"]) == ExitCode.UNDETERMINED
-    document = json.loads(capsys.readouterr().out)
+def test_the_object_of_the_error_carries_the_contents(unknown: Path, cli: Cli) -> None:
+    document = cli.json("inspect", unknown, code=ExitCode.UNDETERMINED)
     jsonschema.validate(document, build_schema())
     assert document["error"]["code"] == "unsupported"
     assert document["contents"]["architecture"] == "TheirModelForSequenceClassification"
@@ -70,11 +63,10 @@ def test_the_object_of_the_error_carries_the_contents(unknown: Path, capsys: pyt
 
 
 def test_one_unreadable_model_of_several_keeps_its_place(
-    unknown: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    unknown: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "300")
-    models = [str(unknown), "distilbert-base-uncased-finetuned-sst-2-english"]
-    assert main(["check", *models, "--for", "inference", "--offline"]) == ExitCode.UNDETERMINED
-    shown = capsys.readouterr().out
+    models = unknown, "distilbert-base-uncased-finetuned-sst-2-english"
+    shown = cli("check", *models, "--for", "inference", "--offline", code=ExitCode.UNDETERMINED).out
     assert "Not determined for inference" in shown
     assert "Passed on its files" in shown

@@ -1,6 +1,5 @@
 """Checkpoints for the page "Look at a checkpoint": those of the shipped structures, and such that are nearly them."""
 
-import json
 import os
 import random
 from collections.abc import Callable, Iterator
@@ -116,7 +115,9 @@ def _labels(checkpoint: Checkpoint, draw: random.Random) -> Checkpoint:
     )
 
 
-def _tensor(change: Callable[[str, str, tuple[int, ...]], Any]) -> Callable[[Checkpoint, random.Random], Checkpoint]:
+def _tensor(
+    name: str, change: Callable[[str, str, tuple[int, ...]], Any]
+) -> Callable[[Checkpoint, random.Random], Checkpoint]:
     def changed(checkpoint: Checkpoint, draw: random.Random) -> Checkpoint:
         at = draw.randrange(len(checkpoint.tensors))
         items = [
@@ -125,6 +126,7 @@ def _tensor(change: Callable[[str, str, tuple[int, ...]], Any]) -> Callable[[Che
         ]
         return replace(checkpoint, tensors=dict(item for item in items if item is not None))
 
+    changed.__name__ = name
     return changed
 
 
@@ -147,22 +149,15 @@ def _other_class(checkpoint: Checkpoint, _: random.Random) -> Checkpoint:
     return _set(checkpoint, architectures=["BertForSequenceClassification"])
 
 
-_other_key = _tensor(lambda key, dtype, shape: (f"{key}_", (dtype, shape)))
-_other_shape = _tensor(lambda key, dtype, shape: (key, (dtype, (*shape[:-1], shape[-1] + 1) if shape else (2,))))
-_other_dtype = _tensor(lambda key, dtype, shape: (key, ("F64", shape)))
-_without_tensor = _tensor(lambda key, dtype, shape: None)
-for _name, _change in (
-    ("other_key", _other_key), ("other_shape", _other_shape), ("other_dtype", _other_dtype),
-    ("without_tensor", _without_tensor),
-):  # fmt: skip
-    _change.__name__ = _name
+def _longer(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return (*shape[:-1], shape[-1] + 1) if shape else (2,)
+
 
 CHANGES = (
     _old_field, _unheard_field, _read_field, _old_dtype, _other_number, _without_field, _labels, _labels, _prefixed,
-    _in_half, _in_other_order, _other_class, _other_key, _other_shape, _other_dtype, _without_tensor,
+    _in_half, _in_other_order, _other_class,
+    _tensor("other_key", lambda key, dtype, shape: (f"{key}_", (dtype, shape))),
+    _tensor("other_shape", lambda key, dtype, shape: (key, (dtype, _longer(shape)))),
+    _tensor("other_dtype", lambda key, dtype, shape: (key, ("F64", shape))),
+    _tensor("without_tensor", lambda key, dtype, shape: None),
 )  # fmt: skip
-
-
-def config_text(checkpoint: Checkpoint) -> str:
-    """`config.json` as `tests.headers_only.write` writes it."""
-    return json.dumps(checkpoint.config)

@@ -1,9 +1,14 @@
-"""Where an answer of the page "Look at a checkpoint" differs from what the command says."""
+"""The modules of the page "Look at a checkpoint" in Node.js, and where an answer differs from what the command says."""
 
 import json
-from collections.abc import Iterator
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from headscope.core.words.plain_words import plain_words
 from headscope.core.words.tokens import legend_of, token_rows
@@ -18,6 +23,29 @@ NOT_THE_PAGES = {
     "checkpoint": ("bytes_read", "requests"),
 }
 """What a browser lacks, or needs other bytes and requests for."""
+
+
+class NodeScript:
+    """A script of this folder in a process of Node.js, which answers each line of JSON with one."""
+
+    def __init__(self, name: str, *arguments: str, parse_int: Callable[[str], Any] = int) -> None:
+        if shutil.which("node") is None:
+            pytest.skip("Node.js is not installed")
+        command = ["node", "--no-warnings", str(Path(__file__).with_name(name)), *arguments]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._parse_int = parse_int
+
+    def answer(self, **line: Any) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(line) + "\n")
+        self._process.stdin.flush()
+        found: dict[str, Any] = json.loads(self._process.stdout.readline(), parse_int=self._parse_int)
+        return found
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
 
 
 def said_of(report: Report, reference: str, typed: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 from tests.docs.look_cases import looked_at
 from tests.docs.test_site import ROOT, build
 from tests.headers_only import Checkpoint, header_of
-from tests.hub import Hub
+from tests.hub import Hub, serve
 from tests.sweeps.census import Hollow
 
 BERT = "BertForSequenceClassification"
@@ -52,9 +52,10 @@ def write_project(project: Path) -> None:
 
 def used(project: Path, hub: Hub, steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """What a browser tells of each step on the site that is built for a Hub."""
-    ran = build(project, "--hub", hub.endpoint, "--hub", hub.cdn)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    return browsed(project / "site", steps)
+    with serve(hub):
+        ran = build(project, "--hub", hub.endpoint, "--hub", hub.cdn)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        return browsed(project / "site", steps)
 
 
 def browsed(site: Path, steps: list[dict[str, Any]]) -> list[dict[str, Any]]:

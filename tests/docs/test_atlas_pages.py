@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headscope.core.facts.heads.atlas import HeadEntry
-from headscope.core.facts.plain import from_dict, to_dict
+from headscope.core.facts.plain import restore, to_dict
 from headscope.facts import PaddingEffect, Task
 from headscope.slices.diagram.svg import svg_text
 from scripts.pages import write_atlas
@@ -42,9 +42,9 @@ def test_the_data_is_read_back_as_it_was_written(atlas: Any) -> None:
 def test_what_does_not_fit_is_not_read(atlas: Any, change: dict[str, Any]) -> None:
     document = to_dict(entry_of(atlas, "BertForSequenceClassification")) | change
     with pytest.raises((TypeError, ValueError)):
-        from_dict(HeadEntry, document)
+        restore(HeadEntry, document)
     with pytest.raises(TypeError):
-        from_dict(HeadEntry, {name: document[name] for name in list(document)[1:]})
+        restore(HeadEntry, {name: document[name] for name in list(document)[1:]})
 
 
 def test_the_effect_of_padding_is_measured_for_texts_with_one_set_of_scores(atlas: Any) -> None:

@@ -74,17 +74,8 @@ def test_biogpt_reads_another_position_than_before_where_padding_is_on_the_left(
     assert "- `BioGptForSequenceClassification`: `logits = score(h)[last non-pad]`" in script.PAGE.read_text("utf-8")
     ids = torch.tensor([[1, 1, 5, 6, 7]])  # 1 is the pad token
     before = ids.ne(1).sum(-1) - 1
-    model = BioGptForSequenceClassification(
-        BioGptConfig(
-            vocab_size=9,
-            hidden_size=8,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            intermediate_size=8,
-            max_position_embeddings=16,
-            pad_token_id=1,
-        )
-    ).eval()
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    model = BioGptForSequenceClassification(BioGptConfig(vocab_size=9, pad_token_id=1, **sizes)).eval()
     with torch.no_grad():
         each = model.score(model.biogpt(ids).last_hidden_state)
         scores = model(ids).logits

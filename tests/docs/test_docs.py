@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from headscope.commands import COMMANDS
+from headscope.errors import ExitCode
+from headscope.shell.app import build_application
 from tests import warm
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -93,8 +96,6 @@ def test_no_shown_command_fails() -> None:
 
 
 def test_every_documented_command_exists() -> None:
-    from headscope.commands import COMMANDS
-
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         for name in re.findall(r"(?:^\$ |`)headscope ([a-z][a-z-]*)", text, re.MULTILINE):
@@ -102,9 +103,6 @@ def test_every_documented_command_exists() -> None:
 
 
 def test_every_option_in_a_recipe_exists() -> None:
-
-    from headscope.shell.app import build_application
-
     commands = build_application().commands  # type: ignore[attr-defined]
     seen = 0
     for page in PAGES:
@@ -147,8 +145,6 @@ def test_there_are_three_examples_of_each_kind_for_the_json() -> None:
 
 
 def test_the_exit_codes_that_are_documented_are_those_there_are() -> None:
-    from headscope.errors import ExitCode
-
     sentence = re.findall(r"^\| (\d+) \|", (ROOT / "docs" / "cli.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert [int(code) for code in sentence] == [code.value for code in ExitCode]
 

@@ -73,9 +73,9 @@ def inspected(hub: Hub, wanted: dict[str, int | None], home: Path) -> Iterator[d
 def test_the_page_says_what_inspect_says_of_shipped_structures(project: Path, tmp_path: Path) -> None:
     """Field for field, in the same page, one after the other."""
     hub, wanted = hub_of_all(random.Random(5))
+    asks = [{"name": name, "ask": {"model": name, "count": number}} for name, number in wanted.items()]
+    told = used(project, hub, [{"name": "open", "visit": ""}, *asks])[1:]
     with serve(hub):
-        asks = [{"name": name, "ask": {"model": name, "count": number}} for name, number in wanted.items()]
-        told = used(project, hub, [{"name": "open", "visit": ""}, *asks])[1:]
         said = list(inspected(hub, wanted, tmp_path))
     assert len(told) == len(said) == len(wanted)
     counts: Counter[str] = Counter()
@@ -91,9 +91,8 @@ def test_the_page_says_what_inspect_says_of_shipped_structures(project: Path, tm
 
 def test_a_visit_is_small_and_asks_nobody_else(project: Path) -> None:
     hub = Hub({"o/bert": files_of(checkpoint_of(structure(BERT), 3, random.Random(1)))}, cors=True, own_cache=True)
-    with serve(hub):
-        told = used(project, hub, [{"name": "bert", "visit": "?model=o/bert", "settle": 500}])[0]
-        asked = [request for request in hub.log if request.method == "GET"]
+    told = used(project, hub, [{"name": "bert", "visit": "?model=o/bert", "settle": 500}])[0]
+    asked = [request for request in hub.log if request.method == "GET"]
     assert told["console"] == []
     assert "Head fully loaded" in told["shown"]
     own = [one for one in told["requests"] if not one["url"].startswith(("blob:", hub.endpoint, hub.cdn))]
@@ -208,12 +207,11 @@ FAULTS = {
 
 def test_each_fault_has_its_sentence_and_the_command_to_run(project: Path) -> None:
     hub = Hub(repos_of_faults(), gated={"o/gated"}, cors=True, own_cache=True, answer=fault)
-    with serve(hub):
-        asks = [{"name": text, "ask": {"model": text}} for text in FAULTS]
-        other = {"name": "other", "ask": {"model": "o/other-count", "count": 7}}
-        many = {"name": "many", "ask": {"model": "o/base", "count": 100_000}}
-        offline = {"name": "offline", "visit": "?model=o/hostile", "offline": True}
-        told = used(project, hub, [{"name": "open", "visit": ""}, *asks, other, many, offline])[1:]
+    asks = [{"name": text, "ask": {"model": text}} for text in FAULTS]
+    other = {"name": "other", "ask": {"model": "o/other-count", "count": 7}}
+    many = {"name": "many", "ask": {"model": "o/base", "count": 100_000}}
+    offline = {"name": "offline", "visit": "?model=o/hostile", "offline": True}
+    told = used(project, hub, [{"name": "open", "visit": ""}, *asks, other, many, offline])[1:]
     wrong = []
     for one, (kind, words) in zip(told, (*FAULTS.values(), *_COUNTS, ("unreached", "no network")), strict=True):
         answer, shown = one["answers"][0], one["shown"]
@@ -228,9 +226,8 @@ _COUNTS = (("other count", "names 3 classes"), ("many classes", "more classes th
 
 def test_hostile_names_are_shown_as_text(project: Path) -> None:
     hub = Hub(repos_of_faults(), cors=True, own_cache=True)
-    with serve(hub):
-        steps = [{"name": "hostile", "visit": "?model=o/hostile", "copy": True, "axe": True}]
-        told = used(project, hub, [*steps, {"name": "id", "visit": f"?model={HOSTILE}", "settle": 300}])
+    visit = {"name": "hostile", "visit": "?model=o/hostile", "copy": True, "axe": True}
+    told = used(project, hub, [visit, {"name": "id", "visit": f"?model={HOSTILE}", "settle": 300}])
     assert [one["scripts"] for one in told] == [0, 0]
     assert HOSTILE in told[0]["shown"]
     assert r"\u202e\x1b[2J" in told[0]["shown"]
@@ -244,13 +241,12 @@ def test_hostile_names_are_shown_as_text(project: Path) -> None:
 def test_the_page_is_readable_at_every_width(project: Path, theme: str) -> None:
     hub = Hub(repos_of_faults(), cors=True, own_cache=True)
     visits = ("", "?model=o/hostile", "?model=o/base&num-labels=3&with=o/hostile", "?model=o/bin")
-    with serve(hub):
-        steps = [
-            {"name": visit, "visit": visit, "theme": theme, "width": width, "axe": True, "wide": [width], "open": True}
-            for visit in visits
-            for width in (390, 768, 1920)
-        ]
-        told = used(project, hub, steps)
+    steps = [
+        {"name": visit, "visit": visit, "theme": theme, "width": width, "axe": True, "wide": [width], "open": True}
+        for visit in visits
+        for width in (390, 768, 1920)
+    ]
+    told = used(project, hub, steps)
     assert [(one["name"], one["axe"]) for one in told if one["axe"]] == []
     assert [(one["name"], one["wider"]) for one in told if max(one["wider"].values()) > 0] == []
     assert [(one["name"], one["scrolls"]) for one in told if max(one["scrolls"].values()) > 0] == [], "pictures fit"
@@ -260,10 +256,9 @@ def test_dropped_files_are_read_where_they_are(project: Path, tmp_path: Path) ->
     checkpoint = checkpoint_of(structure(BERT), 3, random.Random(4))
     folder = write(checkpoint, tmp_path / "model")
     hub = Hub({}, cors=True)
-    with serve(hub):
-        files = [str(folder / name) for name in ("config.json", "model.safetensors")]
-        steps = [{"name": "open", "visit": ""}, {"name": "both", "files": files}, {"name": "one", "files": files[1:]}]
-        told = used(project, hub, steps)
+    files = [str(folder / name) for name in ("config.json", "model.safetensors")]
+    steps = [{"name": "open", "visit": ""}, {"name": "both", "files": files}, {"name": "one", "files": files[1:]}]
+    told = used(project, hub, steps)
     assert "Head fully loaded" in told[1]["shown"]
     assert told[1]["answers"][0]["report"]["checkpoint"]["bytes_total"] == (folder / "model.safetensors").stat().st_size
     assert told[2]["answers"][0]["unknown"] == "no config"
@@ -280,17 +275,15 @@ def test_each_link_on_the_page_has_an_answer(project: Path) -> None:
         tensors = {item.key: (NAMES[item.dtype], item.shape) for item in manifest.tensors}
         repos[name] = files_of(Checkpoint(name, manifest.config, tensors))
     hub = Hub(repos, cors=True, own_cache=True)
-    with serve(hub):
-        told = used(project, hub, [{"name": link, "visit": link} for link in links])
+    told = used(project, hub, [{"name": link, "visit": link} for link in links])
     assert len(links) == 14
     assert [(one["name"], item["unknown"]) for one in told for item in one["answers"] if "unknown" in item] == []
 
 
 def test_the_commit_is_that_of_the_answers(project: Path) -> None:
     hub = Hub(repos_of_faults(), cors=True, own_cache=True)
-    with serve(hub):
-        told = used(project, hub, [{"name": "revision", "visit": "?model=o/hostile@v1"}])[0]
-        paths = [request.path for request in hub.log]
+    told = used(project, hub, [{"name": "revision", "visit": "?model=o/hostile@v1"}])[0]
+    paths = [request.path for request in hub.log]
     report = told["answers"][0]["report"]
     assert (report["checkpoint"]["commit"], report["checkpoint"]["revision"]) == (COMMIT, "v1")
     assert f"/o/hostile/resolve/{COMMIT}/model.safetensors" in paths

@@ -5,11 +5,11 @@ import math
 import os
 import random
 import shlex
-import shutil
 import subprocess
 import sys
 import unicodedata
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from headscope.core.checkpoints.formats.dtypes import SAFETENSORS
 from headscope.core.checkpoints.formats.safetensors_header import read_safetensors_header
 from headscope.core.words.safe import safe
 from headscope.errors import Malformed
+from tests.docs.look_page import NodeScript
 from tests.hub import COMMIT, Answer, Hub, serve
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,28 +44,17 @@ SECONDS = 1.0
 
 @pytest.fixture(scope="module")
 def modules() -> Iterator["Modules"]:
-    if shutil.which("node") is None:
-        pytest.skip("Node.js is not installed")
     found = Modules()
     yield found
     found.close()
 
 
-class Modules:
+class Modules(NodeScript):
     """The page's modules in a process of Node.js."""
 
     def __init__(self) -> None:
-        script, folder = Path(__file__).with_name("look_modules.mjs"), ROOT / "docs" / "js" / "look"
-        command = ["node", "--no-warnings", str(script), str(folder), json.dumps(SAFETENSORS)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def answer(self, **line: Any) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(line) + "\n")
-        self._process.stdin.flush()
-        found: dict[str, Any] = json.loads(self._process.stdout.readline(), parse_int=float)  # as JavaScript has them
-        return found
+        folder = str(ROOT / "docs" / "js" / "look")
+        super().__init__("look_modules.mjs", folder, json.dumps(SAFETENSORS), parse_int=float)  # as JavaScript has them
 
     def quickest(self, folder: Path) -> dict[str, Any]:
         """What is said of a checkpoint, the first time that it takes no longer than it may, of three."""
@@ -73,10 +63,6 @@ class Modules:
 
     def value(self, module: str, call: str, *arguments: Any) -> Any:
         return self.answer(module=module, call=call, **{"with": arguments})["value"]
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
 
 
 def run_in_shell(command: str, folder: Path) -> list[list[str]]:
@@ -196,14 +182,11 @@ def headers() -> Iterator[tuple[str, bytes]]:
     yield "metadata twice", safetensors(b'{"__metadata__":null,"__metadata__":null,%s}' % fine[1:-1].encode())
     yield "metadata of null", safetensors({"__metadata__": None, **ONE_TENSOR})
     yield "key of metadata twice", safetensors(b'{"__metadata__":{"a":"b","a":"c"},%s}' % fine[1:-1].encode())
-    yield "NaN beside", safetensors(b'{"x":{"a":NaN,"dtype":"F32","shape":[1],"data_offsets":[0,4]}}')
-    yield "1e999 beside", safetensors(b'{"x":{"a":1e999,"dtype":"F32","shape":[1],"data_offsets":[0,4]}}')
-    yield "1e99 beside", safetensors(b'{"x":{"a":1e99,"dtype":"F32","shape":[1],"data_offsets":[0,4]}}')
-    yield (
-        "400 digits beside",
-        safetensors(b'{"x":{"a":%s,"dtype":"F32","shape":[1],"data_offsets":[0,4]}}' % (b"9" * 400)),
-    )
-    yield "a half beside", safetensors(b'{"x":{"a":["\\udc00"],"dtype":"F32","shape":[1],"data_offsets":[0,4]}}')
+    levels = {f"{count} levels": "[" * count + "]" * count for count in (125, 126, 127, 128)}
+    values = {"NaN": "NaN", "1e999": "1e999", "1e99": "1e99", "400 digits": "9" * 400, "a half": '["\\udc00"]'}
+    for name, value in (values | levels).items():
+        text = f'{{"x":{{"a":{value},"dtype":"F32","shape":[1],"data_offsets":[0,4]}}}}'
+        yield f"{name} beside", safetensors(text.encode())
     yield "a half in metadata", safetensors(b'{"__metadata__":{"\\ud800":""},%s}' % fine[1:-1].encode())
     yield "no dimension", safetensors({"x": {**place, "shape": []}})
     yield "minus zero offset", safetensors(b'{"x":{"dtype":"F32","shape":[1],"data_offsets":[-0,4]}}')
@@ -214,27 +197,17 @@ def headers() -> Iterator[tuple[str, bytes]]:
     yield "two of four bits", safetensors({"x": {**place, "dtype": "F4", "shape": [2], "data_offsets": [0, 1]}}, b"\0")
     yield "nothing stored", safetensors({}, b"")
     yield "spaces around", safetensors(b" \n" + fine.encode() + b"  ")
-    for levels in (125, 126, 127, 128):
-        inside = "[" * levels + "]" * levels
-        text = f'{{"x":{{"a":{inside},"dtype":"F32","shape":[1],"data_offsets":[0,4]}}}}'
-        yield f"{levels} levels inside", safetensors(text.encode())
 
 
 def test_a_header_is_valid_where_it_is_for_python(modules: Modules, tmp_path: Path) -> None:
     """Those of the corpus, and those at the borders; the page reads fewer bytes."""
-    folders: list[tuple[str, Path]] = []
-    for at, case in enumerate(CASES):
-        folder = tmp_path / f"case-{at}"
-        folder.mkdir()
-        case.build(folder)
-        folders.append((case.id, folder / "checkpoint"))
-    for at, (name, content) in enumerate(headers()):
-        folder = tmp_path / f"border-{at}"
-        folder.mkdir()
-        folders.append((name, written(folder, content)))
+    borders = ((name, partial(written, content=content)) for name, content in headers())
     wrong, valid = [], 0
-    for name, folder in folders:
-        told, expected = modules.answer(folder=str(folder)), tensors_of(folder / "model.safetensors")
+    for at, (name, build) in enumerate((*((case.id, case.build) for case in CASES), *borders)):
+        (folder := tmp_path / str(at)).mkdir()
+        build(folder)
+        place = folder / "checkpoint"
+        told, expected = modules.answer(folder=str(place)), tensors_of(place / "model.safetensors")
         valid += expected is not None
         if told.get("kind") != "header too large" and told.get("value") != expected:
             wrong.append(f"{name}: {told} where {expected} was expected")
@@ -274,19 +247,7 @@ PARTS_OF_HEADERS = 8
 def worst_headers() -> Iterator[tuple[str, bytes]]:
     """Headers of the largest size that the page reads, each with much of one thing."""
     before, after = '{"x":{"dtype":"F32","shape":[', '],"data_offsets":[0,4]}}'
-    for size in (
-        "0",
-        "1",
-        "9",
-        str(2**53),
-        str(2**53 - 1),
-        str(2**63),
-        str(2**64),
-        "9" * 300,
-        "9" * 4_300,
-        "1.5",
-        "-1",
-    ):
+    for size in (*map(str, (0, 1, 9, 2**53 - 1, 2**53, 2**63, 2**64, 1.5, -1)), "9" * 300, "9" * 4_300):
         yield f"a shape of {size[:20]}", repeated(size, LARGEST, before, after)
     yield "2^53 in 0.7 MB", repeated(str(2**53), 700_000, before, after)
     yield "one number", (before + "9" * (LARGEST - 100) + after).encode()
@@ -374,27 +335,26 @@ PARTS: dict[str, tuple[int, str | None, bytes, str]] = {
 """What a server sends for the first part of the weights, and one word for what the page says to that."""
 
 
+def repository_of(part: str) -> str:
+    return f"o/{part.replace(' ', '-').replace(',', '')}"
+
+
 def hub_of_parts() -> Hub:
     config = {"config.json": b"{}", "model.safetensors": _WEIGHTS}
 
     def answer(origin: str, method: str, path: str) -> Answer | None:
-        name = next((name for name in PARTS if f"/{name.replace(' ', '-').replace(',', '')}/" in path), "")
+        name = next((name for name in PARTS if f"/{repository_of(name)}/" in path), "")
         if origin != "cdn" or not name:
             return None
         status, sent, body, _ = PARTS[name]
         return status, {"Content-Range": sent} if sent is not None else {}, body
 
-    return Hub(
-        {f"o/{name.replace(' ', '-').replace(',', '')}": config for name in PARTS}, own_cache=True, answer=answer
-    )
+    return Hub({repository_of(name): config for name in PARTS}, own_cache=True, answer=answer)
 
 
 def test_a_part_is_read_only_if_it_is_the_one_that_was_requested(modules: Modules) -> None:
     with serve(hub_of_parts()) as hub:
-        told = {
-            name: modules.answer(hub=hub.endpoint, reference=f"o/{name.replace(' ', '-').replace(',', '')}")
-            for name in PARTS
-        }
+        told = {name: modules.answer(hub=hub.endpoint, reference=repository_of(name)) for name in PARTS}
     assert {name: one.get("kind", "") for name, one in told.items()} == {
         name: kind for name, (*_, kind) in PARTS.items()
     }

@@ -12,7 +12,7 @@ from hostile.corpus.case import safetensors
 from tests.api.lookup.test_shipped import checkpoint_of
 from tests.docs.look_site import BERT, files_of, structure, used
 from tests.docs.test_look_foreign import HOSTILE, run_in_shell
-from tests.hub import Answer, Hub, serve
+from tests.hub import Answer, Hub
 
 LONG = "\u202e" + "x" * 60_000
 """A name of 60,001 characters that turns the line around."""
@@ -26,11 +26,11 @@ TALLEST = {390: 4_500, 1280: 3_200}
 def labeled(names: list[str]) -> dict[str, Any]:
     """A classifier with these labels."""
     good = files_of(checkpoint_of(structure(BERT), len(names), random.Random(2)))
-    maps = {
-        "id2label": {str(at): name for at, name in enumerate(names)},
-        "label2id": {n: at for at, n in enumerate(names)},
+    ids, back = {str(at): name for at, name in enumerate(names)}, {name: at for at, name in enumerate(names)}
+    return {
+        **good,
+        "config.json": json.dumps({**json.loads(good["config.json"]), "id2label": ids, "label2id": back}).encode(),
     }
-    return {**good, "config.json": json.dumps({**json.loads(good["config.json"]), **maps}).encode()}
 
 
 def repos_of_long_names() -> dict[str, Any]:
@@ -60,11 +60,10 @@ def test_no_name_from_outside_widens_or_lengthens_the_page_or_is_shown_raw(proje
     hub = Hub(repos_of_long_names(), cors=True, own_cache=True, answer=answer)
     typed = ["a\u202eb", "o/" + "x" * 60_000, "o/m@" + "x" * 60_000, "o/m@" + "\u202e" * 200, "\u3000x" * 450]
     look = {"open": True, "wide": [390, 1280], "axe": True}
-    with serve(hub):
-        visits = [{"name": name, "visit": f"?model={name}", **look} for name in hub.repos]
-        visits += [{"name": text[:20], "visit": f"?{urlencode({'model': text[:9_000]})}", **look} for text in typed]
-        visits += [{"name": f"typed {text[:20]}", "ask": {"model": text}, **look} for text in typed]
-        told = used(project, hub, visits)
+    visits = [{"name": name, "visit": f"?model={name}", **look} for name in hub.repos]
+    visits += [{"name": text[:20], "visit": f"?{urlencode({'model': text[:9_000]})}", **look} for text in typed]
+    visits += [{"name": f"typed {text[:20]}", "ask": {"model": text}, **look} for text in typed]
+    told = used(project, hub, visits)
     assert [(one["name"], one["wider"]) for one in told if max(one["wider"].values()) > 0] == []
     tall = {one["name"]: {int(width): height for width, height in one["tall"].items()} for one in told}
     print(tall)
@@ -88,10 +87,9 @@ def test_a_shown_command_runs_headscope_alone_on_what_was_named(project: Path, t
     hub = Hub({"o/bert": good, "nobody/x": good}, cors=True, own_cache=True)
     linked = ["nobody/x@;echo${IFS}pwned", "nobody/x@a\nid", "$(id)/x", "o/bert", "o/bert@v1"]
     typed = [*(f"nobody/x@{text}" for text in HOSTILE), *HOSTILE, "o/bert@a#1", "o/bert@refs/pr/1"]
-    with serve(hub):
-        steps = [{"name": text, "visit": f"?{urlencode({'model': text})}"} for text in linked]
-        steps += [{"name": text.strip(), "ask": {"model": text}} for text in typed if text.strip()]
-        told = used(project, hub, steps)
+    steps = [{"name": text, "visit": f"?{urlencode({'model': text})}"} for text in linked]
+    steps += [{"name": text.strip(), "ask": {"model": text}} for text in typed if text.strip()]
+    told = used(project, hub, steps)
     for one in told:
         for command in one["commands"]:
             ran = run_in_shell(command, tmp_path)

@@ -1,8 +1,6 @@
 """The page "Look at a checkpoint" says what the command says: the same structure, and every field of its report."""
 
-import json
 import random
-import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
@@ -20,7 +18,7 @@ from headscope.core.source.request import Request
 from tests import warm
 from tests.api.lookup.test_shipped import checkpoint_of
 from tests.docs.look_cases import IS_WHOLE, SITE, Case, cases, looked_at
-from tests.docs.look_page import differences, said_of
+from tests.docs.look_page import NodeScript, differences, said_of
 from tests.headers_only import Checkpoint, write
 
 BERT = "BertForSequenceClassification"
@@ -44,32 +42,10 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-class Page:
-    """The page's own modules, run by Node.js: an answer for each folder."""
-
-    def __init__(self, store: Path) -> None:
-        modules = ROOT / "docs" / "js" / "look"
-        command = ["node", "--no-warnings", str(Path(__file__).with_name("look_rules.mjs")), str(modules), str(store)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def answer(self, folder: Path, wanted: int | None) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"folder": str(folder), "wanted": wanted}) + "\n")
-        self._process.stdin.flush()
-        found: dict[str, Any] = json.loads(self._process.stdout.readline())
-        return found
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
-
-
 @pytest.fixture
-def page(store: Path) -> Iterator[Page]:
-    if shutil.which("node") is None:
-        pytest.skip("Node.js is not installed")
-    found = Page(store)
+def page(store: Path) -> Iterator[NodeScript]:
+    """The page's own modules, which answer for each folder."""
+    found = NodeScript("look_rules.mjs", str(ROOT / "docs" / "js" / "look"), str(store))
     yield found
     found.close()
 
@@ -94,7 +70,7 @@ CASES = cache(lambda: list(cases(random.Random(0))))
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_the_page_says_what_the_command_says_of_many_checkpoints(
-    part: int, page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    part: int, page: NodeScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or that it doesn't know: then either the command doesn't either, or the reason is one of few."""
     monkeypatch.delenv("HEADSCOPE_NO_CACHE", raising=False)
@@ -102,7 +78,7 @@ def test_the_page_says_what_the_command_says_of_many_checkpoints(
     wrong: list[str] = []
     for case in CASES()[part::PARTS]:
         folder = write(case.checkpoint, tmp_path / "model")
-        told = page.answer(folder, case.num_labels)
+        told = page.answer(folder=str(folder), wanted=case.num_labels)
         what = f"{case.what} {case.checkpoint.config.get('architectures')} {case.num_labels}"
         is_known = knows(case, folder)
         counts[f"{case.what}: {told.get('unknown', 'known')}{', known to the command' if is_known else ''}"] += 1
@@ -146,10 +122,10 @@ def changed(checkpoint: Checkpoint, *, without: str = "", shape: tuple[int, ...]
     ],
 )
 def test_the_page_names_what_it_does_not_know(
-    page: Page, tmp_path: Path, change: dict[str, Any], sentence: str
+    page: NodeScript, tmp_path: Path, change: dict[str, Any], sentence: str
 ) -> None:
     entry = next(entry for entry in looked_at() if entry["config"]["architectures"][1] == [BERT])
     plain = checkpoint_of(entry | {"dtypes": ["float32"]}, 3, random.Random(2))
-    told = page.answer(write(changed(plain, **change), tmp_path / "model"), None)
+    told = page.answer(folder=str(write(changed(plain, **change), tmp_path / "model")), wanted=None)
     assert told["unknown"] == "structure"
     assert sentence in told["sentence"]

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
+from headscope.commands import COMMANDS
+from headscope.errors import ExitCode
+from headscope.shell import main
 from tests.families import FAMILIES
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -82,8 +85,6 @@ def commands() -> list[str]:
 def test_a_command_in_the_table_gives_a_document(
     command: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    from headscope.shell import main
-
     real = dict(REAL)
     if "verify" in command:  # it loads weights, which a snapshot doesn't have
         FAMILIES["bert"].build("BertForSequenceClassification").save_pretrained(tmp_path)
@@ -98,9 +99,6 @@ def test_a_command_in_the_table_gives_a_document(
 
 
 def test_every_command_is_listed_with_options_that_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
-    from headscope.commands import COMMANDS
-    from headscope.shell import main
-
     rows = re.findall(r"^\| `headscope ([\w-]+)[^`]*` \|[^|]+\|([^|]*)\|([^|]*)\|$", TEXT, re.MULTILINE)
     assert [name for name, _, _ in rows] == list(COMMANDS)
     for name, line, fields in rows:
@@ -112,7 +110,5 @@ def test_every_command_is_listed_with_options_that_it_takes(capsys: pytest.Captu
 
 
 def test_the_exit_codes_are_those_there_are() -> None:
-    from headscope.errors import ExitCode
-
     told = re.findall(r"\*\*(\d+)\*\*", TEXT)
     assert [int(code) for code in told] == [code.value for code in ExitCode]

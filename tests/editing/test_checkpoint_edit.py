@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import safetensors.torch
@@ -15,70 +16,19 @@ import torch
 import transformers
 
 import headscope
-from headscope.copies.proving import prove_here
 from headscope.errors import HeadscopeError, NotFound, Unsupported, UsageError
 from headscope.shell.app import main
 from headscope.slices.edit import checkpoint_edit
-
-LABELS = ("bad", "fair", "good")
-TEXT = {
-    "vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48,
-    "max_position_embeddings": 64, "pad_token_id": 0, "n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 64,
-    "dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 48, "head_dim": 16, "num_key_value_heads": 2,
-    "embedding_size": 32, "bos_token_id": 1, "eos_token_id": 2,
-}  # fmt: skip
-IMAGE = {
-    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48, "image_size": 16,
-    "patch_size": 8, "num_channels": 3,
-}  # fmt: skip
-
-
-def saved(name: str, folder: Path, sizes: dict[str, Any] = TEXT, **settings: Any) -> Path:
-    """A class of Transformers with random values in every parameter, saved."""
-    torch.manual_seed(5)
-    cls = getattr(transformers, name)
-    config = cls.config_class(**sizes, id2label=dict(enumerate(LABELS)), label2id={n: i for i, n in enumerate(LABELS)})
-    model = cls(config)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(0, 0.3)
-    model.save_pretrained(folder, **settings)
-    return folder
-
-
-def logits(folder: Path, name: str = "BertForSequenceClassification") -> torch.Tensor:
-    """What Transformers computes for fixed inputs, and that its loader finds every key: [texts, classes]."""
-    cls: Any = getattr(transformers, name)
-    model, info = cls.from_pretrained(folder, output_loading_info=True)
-    assert not any(info[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys")), info
-    generator = torch.Generator().manual_seed(3)
-    given: dict[str, torch.Tensor] = {"input_ids": torch.randint(5, 90, (6, 11), generator=generator)}
-    if "Image" in name:
-        given = {"pixel_values": torch.randn(6, 3, 16, 16, generator=generator)}
-    with torch.no_grad():
-        found = model.eval()(**given).logits
-    return found.reshape(-1, found.shape[-1])
-
-
-@pytest.fixture(autouse=True)
-def here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The proof in this process, where the test doesn't ask for a separate one: that imports PyTorch again."""
-    if request.function is not test_the_command_writes_a_folder_that_other_commands_understand:
-        monkeypatch.setattr(checkpoint_edit, "prove_apart", prove_here)
-
-
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = saved("BertForSequenceClassification", tmp_path_factory.mktemp("bert") / "model")
-    (folder / "README.md").write_text("# A model\n")
-    (folder / "vocab.txt").write_text("[PAD]\n")
-    return folder
-
+from tests.editing.checkpoints import into_cache, logits, save_base, saved, with_config
+from tests.editing.ending import disturb
+from tests.edits import State, edit_tensors
+from tests.saving import FORMATS
+from tests.scorers import save_tokenizer
 
 FAMILIES = (
     "BertForSequenceClassification", "RobertaForSequenceClassification", "DistilBertForSequenceClassification",
     "ElectraForSequenceClassification", "GPT2ForSequenceClassification", "LlamaForSequenceClassification",
-    "BertForTokenClassification",
+    "BertForTokenClassification", "ViTForImageClassification",
 )  # fmt: skip
 
 
@@ -99,14 +49,6 @@ def test_kept_classes_have_the_logits_of_before_whatever_the_family(name: str, t
     ]  # fmt: skip
 
 
-def test_a_head_of_images_is_edited_too(tmp_path: Path) -> None:
-    source = saved("ViTForImageClassification", tmp_path / "old", IMAGE)
-    found = headscope.edit(source, tmp_path / "new", keep="good,bad")
-    assert found.verdict.value == "proven", found.proof
-    before, after = (logits(folder, "ViTForImageClassification") for folder in (source, tmp_path / "new"))
-    torch.testing.assert_close(after, before[:, [0, 2]], rtol=1e-4, atol=1e-5)
-
-
 def test_temperature_bias_and_threshold_are_folded_into_the_last_layer(bert: Path, tmp_path: Path) -> None:
     found = headscope.edit(
         bert, tmp_path / "new", bias={"bad": 0.5}, threshold={"good": 0.8}, temperature=2.0,
@@ -121,9 +63,8 @@ def test_temperature_bias_and_threshold_are_folded_into_the_last_layer(bert: Pat
     assert any("0.8" in sentence for sentence in found.exact)
 
 
-def test_of_two_classes_a_threshold_of_the_softmax_is_exact(tmp_path: Path) -> None:
-    source = saved("BertForSequenceClassification", tmp_path / "old")
-    headscope.edit(source, tmp_path / "two", drop="fair")
+def test_of_two_classes_a_threshold_of_the_softmax_is_exact(bert: Path, tmp_path: Path) -> None:
+    headscope.edit(bert, tmp_path / "two", drop="fair")
     found = headscope.edit(tmp_path / "two", tmp_path / "new", threshold={"good": 0.9})
     before, after = logits(tmp_path / "two").softmax(1), logits(tmp_path / "new")
     assert torch.equal(after.argmax(1) == 1, before[:, 1] > 0.9)
@@ -182,17 +123,10 @@ def test_an_edit_and_its_inverse_give_the_bytes_of_before(bert: Path, tmp_path: 
     assert configs[0] == configs[1]
 
 
-@pytest.mark.parametrize("settings", [{"max_shard_size": "20KB"}, {"safe_serialization": False}])
-def test_shards_and_pytorch_files_become_safetensors_files(settings: dict[str, Any], tmp_path: Path) -> None:
-    source = tmp_path / "old"
-    if "safe_serialization" in settings:  # Transformers 5 writes safetensors files only
-        saved("BertForSequenceClassification", source)
-        state = safetensors.torch.load_file(source / "model.safetensors")
-        (source / "model.safetensors").unlink()
-        torch.save(state, source / "pytorch_model.bin")
-    else:
-        saved("BertForSequenceClassification", source, **settings)
-    before = logits(source)
+@pytest.mark.parametrize("kind", ["sharded-safetensors", "torch-zip"])
+def test_shards_and_pytorch_files_become_safetensors_files(kind: str, bert: Path, tmp_path: Path) -> None:
+    source, before = tmp_path / "old", logits(bert)
+    FORMATS[kind](transformers.BertForSequenceClassification.from_pretrained(bert), source)
     states = checkpoint_edit.file_states(source)
     found = headscope.edit(source, tmp_path / "new", add="new", link=True)
     assert found.verdict.value == "proven", found.proof
@@ -207,21 +141,17 @@ def test_shards_and_pytorch_files_become_safetensors_files(settings: dict[str, A
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_half_precision_is_kept_and_its_rounding_said(dtype: str, tmp_path: Path) -> None:
-    source = saved("BertForSequenceClassification", tmp_path / "old")
-    model = transformers.BertForSequenceClassification.from_pretrained(source, dtype=getattr(torch, dtype))
-    model.save_pretrained(source)
-    found = headscope.edit(source, tmp_path / "new", add={"new": "mean"}, temperature=1.7)
+def test_half_precision_is_kept_and_its_rounding_said(dtype: str, bert: Path, tmp_path: Path) -> None:
+    model = transformers.BertForSequenceClassification.from_pretrained(bert, dtype=getattr(torch, dtype))
+    model.save_pretrained(tmp_path / "old")
+    found = headscope.edit(tmp_path / "old", tmp_path / "new", add={"new": "mean"}, temperature=1.7)
     assert found.verdict.value == "proven", found.proof
     assert {item.dtype for item in found.tensors} == {dtype}
     assert found.proof.tolerance is not None and found.proof.tolerance > torch.finfo(getattr(torch, dtype)).eps
 
 
 def test_the_texts_run_through_both_whole_models(bert: Path, tmp_path: Path) -> None:
-    from scorers import save_tokenizer
-
-    source = tmp_path / "old"
-    saved("BertForSequenceClassification", source, {**TEXT, "vocab_size": 200})
+    source = saved("BertForSequenceClassification", tmp_path / "old", vocab_size=200)
     save_tokenizer(source)
     found = headscope.edit(source, tmp_path / "new", drop="bad", texts=["w1 w2 w3", "w7 w9"])
     assert (found.verdict.value, found.proof.texts) == ("proven", 2), found.proof
@@ -230,10 +160,8 @@ def test_the_texts_run_through_both_whole_models(bert: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize("link", [False, True])
 def test_a_padding_token_is_named_in_the_tokenizer_too(link: bool, tmp_path: Path) -> None:
     """A batch needs both; Transformers' own tokenizer and model are asked, and what the source has stays."""
-    from scorers import save_tokenizer
-
-    source, new = tmp_path / "old", tmp_path / "new"
-    saved("GPT2ForSequenceClassification", source, {**TEXT, "vocab_size": 200, "pad_token_id": None})
+    new = tmp_path / "new"
+    source = saved("GPT2ForSequenceClassification", tmp_path / "old", vocab_size=200, pad_token_id=None)
     tokenizer = save_tokenizer(source)
     tokenizer.pad_token = None
     tokenizer.save_pretrained(source)
@@ -260,6 +188,7 @@ def test_a_padding_token_that_no_tokenizer_has_is_said(bert: Path, tmp_path: Pat
     assert any("No tokenizer beside the weights has token 7" in sentence for sentence in found.approximate)
 
 
+@pytest.mark.usefixtures("proofs_apart")
 def test_the_command_writes_a_folder_that_other_commands_understand(
     bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -272,10 +201,8 @@ def test_the_command_writes_a_folder_that_other_commands_understand(
         ("awful", 0), ("fair", 1), ("good", 2), ("new", 2)
     ]  # fmt: skip
     assert json.loads((tmp_path / "new" / "headscope-edit.json").read_text())["labels"] == document["labels"]
-    assert (
-        "awful" in (tmp_path / "new" / "README.md").read_text()
-        or "4 classes" in (tmp_path / "new" / "README.md").read_text()
-    )
+    card = (tmp_path / "new" / "README.md").read_text()
+    assert "awful" in card or "4 classes" in card
     assert (tmp_path / "new" / "vocab.txt").read_text() == "[PAD]\n"
     assert checkpoint_edit.file_states(bert) == states
     assert main(["inspect", new, "-q"]) == 0
@@ -305,44 +232,38 @@ def test_in_place_keeps_the_checkpoint_as_a_backup(
         headscope.edit(source, in_place=True, rename={"fair": "x"})
 
 
-Change = Callable[[Path], None]
-
-
 @pytest.mark.parametrize(
-    ("options", "kind"),
+    "options",
     [
-        ({"drop": "nosuch"}, UsageError),
-        ({"drop": "bad,fair,good"}, UsageError),
-        ({"keep": "bad"}, UsageError),  # the softmax of one score
-        ({"add": "good"}, UsageError),
-        ({"add": {"x": "ones"}}, UsageError),
-        ({"add": {"x": "copy:nosuch"}}, UsageError),
-        ({"rename": {"bad": "good"}}, UsageError),
-        ({"rename": {"bad": ""}}, UsageError),
-        ({"order": "bad,good"}, UsageError),
-        ({"order": "bad,good,fair,bad"}, UsageError),
-        ({"merge": {"x": ["bad"]}}, UsageError),
-        ({"merge": {"good": ["bad", "fair"]}}, UsageError),
-        ({"threshold": {"bad": 1.0}}, UsageError),
-        ({"threshold": {"bad": float("nan")}}, UsageError),
-        ({"bias": {"bad": float("inf")}}, UsageError),
-        ({"temperature": 0.0}, UsageError),
-        ({"temperature": float("nan")}, UsageError),
-        ({"pad_token_id": -1}, UsageError),
-        ({"problem_type": "ranking"}, UsageError),
-        ({"labels_file": "/no/such/file.json"}, UsageError),
-        ({"labels": "bad,good"}, UsageError),
-        ({"labels": "a,b,c,d"}, UsageError),
-        ({"labels": "a,b,a"}, UsageError),
-        ({"labels": "a,,b"}, UsageError),
-        ({"labels": ("a", " ", "b")}, UsageError),
-        ({}, UsageError),
+        {"drop": "nosuch"},
+        {"drop": "bad,fair,good"},
+        {"keep": "bad"},  # the softmax of one score
+        {"add": "good"},
+        {"add": {"x": "ones"}},
+        {"add": {"x": "copy:nosuch"}},
+        {"rename": {"bad": "good"}},
+        {"rename": {"bad": ""}},
+        {"order": "bad,good"},
+        {"order": "bad,good,fair,bad"},
+        {"merge": {"x": ["bad"]}},
+        {"merge": {"good": ["bad", "fair"]}},
+        {"threshold": {"bad": 1.0}},
+        {"threshold": {"bad": float("nan")}},
+        {"bias": {"bad": float("inf")}},
+        {"temperature": 0.0},
+        {"temperature": float("nan")},
+        {"pad_token_id": -1},
+        {"problem_type": "ranking"},
+        {"labels_file": "/no/such/file.json"},
+        {"labels": "a,b,c,d"},
+        {"labels": "a,b,a"},
+        {"labels": "a,,b"},
+        {"labels": ("a", " ", "b")},
+        {},
     ],
 )
-def test_a_change_that_cannot_be_made_writes_nothing(
-    bert: Path, tmp_path: Path, options: dict[str, Any], kind: type[HeadscopeError]
-) -> None:
-    with pytest.raises(kind) as caught:
+def test_a_change_that_cannot_be_made_writes_nothing(bert: Path, tmp_path: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError) as caught:
         headscope.edit(bert, tmp_path / "new", **options)
     assert caught.value.message and not list(tmp_path.iterdir())
 
@@ -375,7 +296,7 @@ def test_what_no_file_can_name_is_refused_before_work(bert: Path, tmp_path: Path
         headscope.edit(bert, tmp_path / os.fsdecode(b"real\xff"), drop="bad")
     with pytest.raises(UsageError, match="not valid Unicode"):
         headscope.edit(bert, tmp_path / "new", rename={"bad": os.fsdecode(b"b\xff")})
-    source = Path(shutil.copytree(bert, tmp_path / "old"))
+    source = shutil.copytree(bert, tmp_path / "old")
     config = source / "config.json"
     config.write_text(config.read_text().replace("fair", "\\ud800"))
     with pytest.raises(UsageError, match="not valid Unicode"):
@@ -389,84 +310,51 @@ def test_what_no_file_can_name_is_refused_before_work(bert: Path, tmp_path: Path
 
 
 def test_a_head_that_the_checkpoint_does_not_give_is_refused(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    transformers.BertModel(transformers.BertConfig(**TEXT)).save_pretrained(tmp_path / "base")
     with pytest.raises(Unsupported, match="classifier"):
-        headscope.edit(tmp_path / "base", tmp_path / "new", add="x")
+        headscope.edit(save_base(tmp_path / "base"), tmp_path / "new", add="x")
 
 
 def test_a_checkpoint_that_only_a_repair_makes_loadable_is_sent_there(bert: Path, tmp_path: Path) -> None:
     """Its head isn't random: nothing has to be trained."""
-    wrapped = tmp_path / "wrapped"
-    shutil.copytree(bert, wrapped)
-    state = safetensors.torch.load_file(wrapped / "model.safetensors")
-    renamed = {f"module.{key}": value for key, value in state.items()}
-    safetensors.torch.save_file(renamed, wrapped / "model.safetensors", {"format": "pt"})
+    wrapped = shutil.copytree(bert, tmp_path / "wrapped")
+    edit_tensors(wrapped / "model.safetensors", lambda state: {f"module.{key}": value for key, value in state.items()})
     with pytest.raises(Unsupported) as caught:
-        headscope.edit(wrapped, tmp_path / "new", drop=headscope.inspect(bert).model.labels[0])
+        headscope.edit(wrapped, tmp_path / "new", drop="bad")
     assert "headscope repair" in caught.value.hint
 
 
-def test_a_bias_without_a_place_is_refused(tmp_path: Path) -> None:
-    source = saved("GPT2ForSequenceClassification", tmp_path / "old")
-    with pytest.raises(UsageError, match="no bias"):
-        headscope.edit(source, tmp_path / "new", bias={"bad": 1.0})
-    with pytest.raises(UsageError, match="no bias, so the logarithm"):
-        headscope.edit(source, tmp_path / "new", merge={"x": ["bad", "fair"]})
-    options: dict[str, Any] = {"problem_type": "multi_label_classification"}
-    found = headscope.edit(source, tmp_path / "new", merge={"x": ["bad", "fair"]}, **options)
-    assert found.labels[0].shift == 0 and found.verdict.value == "proven"
-
-
-def test_files_that_hold_the_old_head_are_left_out(tmp_path: Path) -> None:
-    source = saved("BertForSequenceClassification", tmp_path / "old")
-    (source / "onnx").mkdir()
-    for name in ("onnx/model.onnx", "pytorch_model.bin", "optimizer.pt", "notes.txt", "training_args.bin"):
-        (source / name).write_bytes(b"x")
-    found = headscope.edit(source, tmp_path / "new", drop="bad")
-    assert set(found.left_out) == {"onnx/", "pytorch_model.bin", "optimizer.pt"}
-    assert {"notes.txt", "training_args.bin"} <= {path.name for path in (tmp_path / "new").iterdir()}
-
-
-def test_a_source_that_changes_meanwhile_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = saved("BertForSequenceClassification", tmp_path / "old")
-    write = checkpoint_edit.write_weights
-
-    def changing(*given: Any) -> None:
-        write(*given)
-        (source / "config.json").write_text("{}")
-
-    monkeypatch.setattr(checkpoint_edit, "write_weights", changing)
+def test_a_source_that_changes_meanwhile_leaves_nothing(
+    bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = shutil.copytree(bert, tmp_path / "old")
+    disturb(monkeypatch, checkpoint_edit, "write_weights", lambda *_: (source / "config.json").write_text("{}"))
     with pytest.raises(NotFound, match="changed while"):
         headscope.edit(source, tmp_path / "new", drop="bad")
     assert [path.name for path in tmp_path.iterdir()] == ["old"]
 
 
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        (lambda state: state["classifier.weight"].view(-1)[-1].add_(1), "kept_rows_equal"),
+        (lambda state: state["classifier.bias"].view(-1)[-1].add_(1), "scores_equal"),
+        (lambda state: state["bert.encoder.layer.0.output.dense.weight"].view(-1)[-1].add_(1), "base_unchanged"),
+        (lambda state: state.pop("bert.pooler.dense.bias"), "loads"),
+    ],
+)
 def test_a_result_that_is_not_as_promised_is_refused(
-    bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    change: Callable[[State], object], part: str, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each part of the proof fails on a fault in the files, made after they were written."""
-    write = checkpoint_edit.write_weights
 
-    def run(key: str) -> headscope.Edited:
-        def faulty(folder: Path, *given: Any) -> None:
-            write(folder, *given)
-            state = safetensors.torch.load_file(folder / "model.safetensors")
-            if key == "missing":
-                del state["bert.pooler.dense.bias"]
-            else:
-                state[key].view(-1)[-1] += 1
-            safetensors.torch.save_file(state, folder / "model.safetensors", {"format": "pt"})
+    def damage(folder: Path, *_: Any) -> None:
+        edit_tensors(folder / "model.safetensors", change)
 
-        monkeypatch.setattr(checkpoint_edit, "write_weights", faulty)
-        return headscope.edit(bert, tmp_path / "new", drop="bad")
-
-    assert run("classifier.weight").proof.kept_rows_equal is False
-    assert run("classifier.bias").proof.scores_equal is False
-    assert run("bert.encoder.layer.0.output.dense.weight").proof.base_unchanged is False
-    assert run("missing").proof.loads is False
-    assert run("missing").verdict.value == "refused" and not list(tmp_path.iterdir())
+    disturb(monkeypatch, checkpoint_edit, "write_weights", damage)
+    found = headscope.edit(bert, tmp_path / "new", drop="bad")
+    assert getattr(found.proof, part) is False and found.verdict.value == "refused"
     assert main(["edit", str(bert), "-o", str(tmp_path / "new"), "--drop", "bad"]) == 1
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_end_right_after_the_folder_was_made_removes_it(bert: Path, tmp_path: Path, monkeypatch: Any) -> None:
@@ -490,10 +378,7 @@ def test_an_end_right_after_the_folder_was_made_removes_it(bert: Path, tmp_path:
 def test_a_target_that_cannot_be_written_is_a_sentence(
     number: int, hint: str, bert: Path, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    def full(*given: Any, **options: Any) -> None:
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(checkpoint_edit, "copy_files", full)
+    monkeypatch.setattr(checkpoint_edit, "copy_files", Mock(side_effect=OSError(number, os.strerror(number))))
     with pytest.raises(HeadscopeError, match=os.strerror(number)) as caught:
         headscope.edit(bert, tmp_path / "new", drop="bad")
     assert hint in caught.value.hint
@@ -539,8 +424,7 @@ def test_other_commands_name_the_edit_as_long_as_its_record_fits(
      json.dumps({"source": "x\x1b[31m" * 1000, "digests": {f"{at}": "" for at in range(100)}}).encode()],
 )  # fmt: skip
 def test_a_hostile_record_says_nothing(bert: Path, tmp_path: Path, record: bytes) -> None:
-    folder = tmp_path / "model"
-    shutil.copytree(bert, folder)
+    folder = shutil.copytree(bert, tmp_path / "model")
     (folder / "headscope-edit.json").write_bytes(record)
     assert "edited from" not in notice_of(folder) or "no longer fits" in notice_of(folder)
 
@@ -578,10 +462,7 @@ def test_the_last_layer_can_have_another_number_format(bert: Path, tmp_path: Pat
 
 
 def test_a_class_that_finds_every_weight_can_be_named(bert: Path, tmp_path: Path) -> None:
-    source = tmp_path / "old"
-    shutil.copytree(bert, source)
-    config = json.loads((source / "config.json").read_text())
-    (source / "config.json").write_text(json.dumps({**config, "architectures": ["BertForTokenClassification"]}))
+    source = with_config(bert, tmp_path / "old", {"architectures": ["BertForTokenClassification"]})
     found = headscope.edit(source, tmp_path / "new", architecture="BertForSequenceClassification")
     assert found.verdict.value == "proven", found.proof
     torch.testing.assert_close(logits(tmp_path / "new"), logits(bert))
@@ -593,14 +474,7 @@ def test_a_class_that_finds_every_weight_can_be_named(bert: Path, tmp_path: Path
 
 
 def test_a_hub_id_is_its_folder_in_the_cache(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    repository = tmp_path / "hub" / "models--owner--name"
-    snapshot = repository / "snapshots" / ("a" * 40)
-    for folder in (snapshot, repository / "blobs", repository / "refs"):
-        folder.mkdir(parents=True)
-    (repository / "refs" / "main").write_text("a" * 40)
-    for path in bert.iterdir():
-        shutil.copy(path, repository / "blobs" / f"blob-{path.name}")
-        (snapshot / path.name).symlink_to(f"../../blobs/blob-{path.name}")
+    snapshot = into_cache(bert, tmp_path / "hub")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     states = checkpoint_edit.file_states(snapshot)
     found = headscope.edit("owner/name", tmp_path / "new", drop="bad")

@@ -1,44 +1,25 @@
 """Whose row is whose: what Transformers reads from config.json is the oracle, and a contradiction is refused."""
 
 import json
-import shutil
+import time
 from pathlib import Path
 from typing import Any
 
+import peft
 import pytest
 import safetensors.torch
 import torch
 import transformers
-from test_checkpoint_edit import saved
-from test_merging import save_adapter, save_base
 
 import headscope
-from headscope.copies.proving import prove_here
 from headscope.errors import UsageError
 from headscope.shell.app import main
-from headscope.slices.edit import checkpoint_edit, merging
+from headscope.slices.edit.classes import faults_of_names
+from tests.editing.checkpoints import LABELS, save_adapter, save_base, with_config
+from tests.edits import contents
 
-NAMES = ("bad", "fair", "good")
-BACK = {name: at for at, name in enumerate(NAMES)}
-
-
-@pytest.fixture(autouse=True)
-def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint_edit, "prove_apart", prove_here)
-    monkeypatch.setattr(merging, "prove_merge_apart", merging.prove_merge_here)
-
-
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return saved("BertForSequenceClassification", tmp_path_factory.mktemp("bert") / "model")
-
-
-def with_config(source: Path, folder: Path, fields: dict[str, Any], without: tuple[str, ...] = ()) -> Path:
-    """A copy of a checkpoint with other fields in its configuration."""
-    shutil.copytree(source, folder)
-    config = json.loads((folder / "config.json").read_text()) | fields
-    (folder / "config.json").write_text(json.dumps({k: v for k, v in config.items() if k not in without}))
-    return folder
+BACK = {name: at for at, name in enumerate(LABELS)}
+SHIFTED = {"1": "bad", "2": "fair", "3": "good"}
 
 
 def refused(folder: Path, *options: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -58,8 +39,8 @@ def refused(folder: Path, *options: str, capsys: pytest.CaptureFixture[str]) -> 
 
 
 CONTRADICTIONS: tuple[tuple[dict[str, Any], tuple[str, ...], str], ...] = (
-    ({"id2label": {"1": "bad", "2": "fair", "3": "good"}}, ("label2id",), "without 0"),
-    ({"id2label": {"1": "bad", "2": "fair", "3": "good"}, "label2id": {"bad": 1, "fair": 2, "good": 3}}, (), "ids 3"),
+    ({"id2label": SHIFTED}, ("label2id",), "without 0"),
+    ({"id2label": SHIFTED, "label2id": {"bad": 1, "fair": 2, "good": 3}}, (), "ids 3"),
     ({"id2label": {"0": "bad", "2": "fair", "3": "good"}}, ("label2id",), "without 1"),
     ({"id2label": {"-1": "bad", "0": "fair", "1": "good"}}, ("label2id",), "ids -1"),
     ({"id2label": {"0": "bad", "1": "fair", "x": "good"}}, ("label2id",), "ids x"),
@@ -69,7 +50,7 @@ CONTRADICTIONS: tuple[tuple[dict[str, Any], tuple[str, ...], str], ...] = (
     ({"id2label": {"0": "bad", "1": "bad", "2": "good"}}, ("label2id",), "name bad"),
     ({"id2label": {"0": 1, "1": "1", "2": "good"}}, ("label2id",), "name 1"),
     ({"id2label": {"0": "bad", "1": None, "2": "good"}}, ("label2id",), "not a text"),
-    ({"id2label": list(NAMES)}, (), "not an object"),
+    ({"id2label": list(LABELS)}, (), "not an object"),
     ({"id2label": {}}, ("label2id",), "not an object"),
     ({"label2id": {"bad": 2, "fair": 1, "good": 0}}, (), "label2id does not map bad, good"),
     ({"label2id": {"bad": 0, "fair": 1, "great": 2}}, (), "great"),
@@ -93,7 +74,7 @@ def test_names_that_contradict_something_are_refused_and_given_ones_are_the_rows
     folder = with_config(bert, tmp_path / "old", fields, without)
     document = refused(folder, "--temperature", "2", capsys=capsys)
     assert reason in document["proof"]["reason"]
-    found = headscope.edit(folder, tmp_path / "new", labels="low,mid,high", drop="mid", add={"new": "copy:high"})
+    found = headscope.edit(folder, tmp_path / "new", labels="low, mid,high", drop="mid", add={"new": "copy:high"})
     assert found.verdict.value == "proven", found.proof
     assert found.labels_before == ("low", "mid", "high")
     model = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "new")
@@ -138,21 +119,9 @@ def test_labels_rename_all_classes_before_every_other_change(bert: Path, tmp_pat
         bert, tmp_path / "new", labels=("a", "b", "c"), rename={"a": "A"}, drop="b", order="c,A", threshold={"c": 0.7}
     )
     assert [(item.name, item.name_before, item.source) for item in found.labels] == [("c", "good", 2), ("A", "bad", 0)]
-    assert found.labels_before == NAMES and found.verdict.value == "proven"
+    assert found.labels_before == LABELS and found.verdict.value == "proven"
     with pytest.raises(UsageError, match="no class is named bad"):
         headscope.edit(bert, tmp_path / "other", labels="a,b,c", drop="bad")
-
-
-def test_the_command_names_the_classes_of_placeholders(tmp_path: Path) -> None:
-    names = {f"LABEL_{at}": at for at in range(3)}
-    source = saved("BertForSequenceClassification", tmp_path / "first")
-    folder = with_config(
-        source, tmp_path / "old", {"id2label": {at: name for name, at in names.items()}, "label2id": names}
-    )
-    assert main(["edit", str(folder), "-o", str(tmp_path / "new"), "--labels", "no, maybe,yes", "-q"]) == 0
-    assert transformers.AutoConfig.from_pretrained(tmp_path / "new").id2label == {0: "no", 1: "maybe", 2: "yes"}
-    old, new = (safetensors.torch.load_file(path / "model.safetensors") for path in (folder, tmp_path / "new"))
-    assert old.keys() == new.keys() and all(torch.equal(old[key], new[key]) for key in old)
 
 
 def test_the_file_of_changes_has_its_own_option(bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -173,26 +142,23 @@ def test_the_file_of_changes_has_its_own_option(bert: Path, tmp_path: Path, caps
 def test_another_setting_of_contradictory_names_is_refused_too(
     bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = with_config(bert, tmp_path / "old", {"id2label": {"1": "bad", "2": "fair", "3": "good"}}, ("label2id",))
+    folder = with_config(bert, tmp_path / "old", {"id2label": SHIFTED}, ("label2id",))
     refused(folder, "--pad-token-id", "1", capsys=capsys)
     assert headscope.edit(folder, tmp_path / "new", pad_token_id=1, labels="a,b,c").verdict.value == "proven"
 
 
 def test_a_contradiction_in_place_changes_nothing(bert: Path, tmp_path: Path) -> None:
     folder = with_config(bert, tmp_path / "old", {"num_labels": 7})
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    before = contents(folder)
     assert headscope.edit(folder, in_place=True, drop="bad").verdict.value == "refused"
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert contents(folder) == before
     assert [path.name for path in tmp_path.iterdir()] == ["old"]
 
 
 def test_a_merged_adapter_has_no_names_of_a_base_that_contradicts_itself(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import peft
-
-    fields = {"id2label": {"1": "bad", "2": "fair", "3": "good"}}
-    base = with_config(save_base(tmp_path / "first"), tmp_path / "base", fields, ("label2id",))
+    base = with_config(save_base(tmp_path / "first"), tmp_path / "base", {"id2label": SHIFTED}, ("label2id",))
     lora = peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"], r=2)
     adapter = save_adapter(base, tmp_path / "adapter", lora)
     refused(adapter, "--merge-adapter", capsys=capsys)
@@ -204,23 +170,15 @@ def test_a_merged_adapter_has_no_names_of_a_base_that_contradicts_itself(
 
 
 def test_a_head_of_contradictory_names_is_not_written_into_an_adapter(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import peft
-
     base = save_base(tmp_path / "base")
     save_adapter(base, tmp_path / "adapter", peft.LoraConfig(target_modules=["query"], r=2))
-    model = transformers.BertForSequenceClassification.from_pretrained(base, num_labels=3)
-    model.save_pretrained(tmp_path / "first")
-    head = with_config(tmp_path / "first", tmp_path / "head", {"_num_labels": 9})
+    head = with_config(bert, tmp_path / "head", {"_num_labels": 9})
     refused(tmp_path / "adapter", "--adapter-head", str(head), capsys=capsys)
 
 
 def test_many_names_contradict_each_other_in_a_moment(bert: Path) -> None:
-    import time
-
-    from headscope.slices.edit.classes.class_names import faults_of_names
-
     names = {str(at + 1): f"class {at}" for at in range(200_000)}
     started = time.process_time()
     assert list(faults_of_names({"id2label": names, "label2id": {}}))

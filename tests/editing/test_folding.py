@@ -2,8 +2,6 @@
 
 import json
 import re
-import shutil
-from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from headscope.copies.facts import EditVerdict, FoldKind
 from headscope.errors import Malformed, Unsupported, UsageError
 from headscope.slices.edit.folding import fold, proof, target
 from tests import fold_table
+from tests.editing.checkpoints import load_whole, write_setfit
 from tests.edits import edit_json, edit_tensors
 from tests.families import FAMILIES
 from tests.fold_table import KINDS, Kind
@@ -33,20 +32,18 @@ PAIRS = [("w1 w2 w3", "w4"), ("w5", "w6 w7 w8 w9 w10"), ("w11 w12", "w13 w14")]
 MODERN = [dense(16, 16, "GELU", bias=False), norm(), dense(16, 1)]
 
 
-@pytest.fixture(autouse=True)
-def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The proof in this process."""
-    monkeypatch.setattr(fold, "prove_fold_apart", proof.prove_fold_here)
-
-
-def scores_of_class(folder: Path, pairs: Sequence[tuple[str, str]] = PAIRS) -> torch.Tensor:
+def scores_of_class(folder: Path) -> torch.Tensor:
     """Logits of a padded batch, of the class and the tokenizer that `from_pretrained` gives alone."""
-    model, info = transformers.AutoModelForSequenceClassification.from_pretrained(folder, output_loading_info=True)
-    assert not any(info[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    model = load_whole("AutoModelForSequenceClassification", folder)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    encoded = tokenizer(*map(list, zip(*pairs, strict=True)), return_tensors="pt", padding=True)
+    encoded = tokenizer(*map(list, zip(*PAIRS, strict=True)), return_tensors="pt", padding=True)
     with torch.no_grad():
-        return model.eval()(**encoded).logits
+        return model(**encoded).logits
+
+
+@pytest.fixture
+def chain(tmp_path: Path) -> Path:
+    return write_chain(tmp_path / "chain", "ModernBert", [pooling("cls"), *MODERN])
 
 
 @pytest.mark.parametrize(
@@ -88,6 +85,11 @@ def test_a_chain_that_a_class_computes_is_planned(
         ("DistilBert", [pooling("cls"), dense(16, 16, "ReLU6"), dense(16, 1)], "where DistilBert.* has relu"),
         ("Bert", [pooling("cls"), dense(16, 8, "Tanh"), dense(8, 1)], "tanh is of 8 features.* of 16"),
         ("Bert", [pooling("cls"), dense(16, 1)], "has tanh where the head has nothing"),
+        (
+            "Bert",
+            [pooling("cls", 24), dense(24, 24, "Tanh"), dense(24, 1)],
+            "2_Dense takes 24 features, and the base model gives 16",
+        ),
         ("Bert", [pooling("cls"), dense(16, 16, "Tanh", residual=True), dense(16, 1)], "row of layers"),
         ("Qwen3", [pooling("lasttoken"), dense(16, 1)], "bias of .* has no place: score"),
         ("ModernBert", [pooling("max"), *MODERN], "Pooling max"),
@@ -103,12 +105,21 @@ def test_a_part_without_a_place_in_the_class_is_named(
     assert sorted(item.name for item in tmp_path.iterdir()) == ["chain"]
 
 
-def test_without_its_library_a_fold_is_refused_and_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_chain(tmp_path / "chain", "ModernBert", [pooling("cls"), *MODERN])
+def test_without_its_library_a_fold_is_planned_and_not_written(
+    chain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(fold, "find_spec", lambda name: None if name == "sentence_transformers" else name)
     with pytest.raises(Unsupported, match="can't be proven here: sentence-transformers"):
-        headscope.edit(tmp_path / "chain", tmp_path / "out", as_class="auto")
+        headscope.edit(chain, tmp_path / "out", as_class="auto")
+    found = headscope.edit(chain, as_class="auto", dry_run=True)
+    assert any("pip install sentence-transformers" in sentence for sentence in found.fold.to_do)
+    named = headscope.edit(chain, as_class="auto", labels="good", dry_run=True)
+    assert named.verdict is EditVerdict.PLANNED and named.fold is not None
     assert sorted(item.name for item in tmp_path.iterdir()) == ["chain"]
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (chain / name).unlink()
+    with pytest.raises(Unsupported, match="tokenizer"):
+        headscope.edit(chain, as_class="auto", dry_run=True)
 
 
 @pytest.mark.parametrize(
@@ -140,14 +151,6 @@ def test_the_class_gives_the_scores_of_the_cross_encoder(
     assert json.loads((tmp_path / "out" / "config.json").read_text())["problem_type"] == "multi_label_classification"
 
 
-def test_a_dry_run_with_other_changes_needs_no_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_chain(tmp_path / "chain", "ModernBert", [pooling("cls"), *MODERN])
-    monkeypatch.setattr(fold, "find_spec", lambda name: None if name == "sentence_transformers" else name)
-    found = headscope.edit(tmp_path / "chain", as_class="auto", labels="good", dry_run=True)
-    assert found.verdict is EditVerdict.PLANNED and found.fold is not None
-    assert sorted(item.name for item in tmp_path.iterdir()) == ["chain"]
-
-
 @pytest.mark.parametrize(("activation", "kept"), [(None, "Sigmoid"), ("torch.nn.modules.linear.Identity", "Identity")])
 def test_a_chain_keeps_the_card_and_the_function_of_its_class(
     activation: str | None, kept: str, tmp_path: Path
@@ -174,13 +177,13 @@ def test_a_chain_names_the_function_that_cross_encoder_puts_on_its_class(tmp_pat
     assert "CrossEncoder puts Softmax on the class's scores" in json.dumps(folded.to_dict())
 
 
+@pytest.mark.usefixtures("proofs_apart")
 def test_a_softmax_over_one_score_is_no_problem_type_of_transformers(tmp_path: Path) -> None:
     pytest.importorskip("sentence_transformers")
     function = {"activation_fn": "torch.nn.modules.activation.Softmax"}
     save_encoder("ModernBert", "ForSequenceClassification", tmp_path / "class", num_labels=1)
     headscope.edit(tmp_path / "class", tmp_path / "chain", as_class="chain")
-    library = tmp_path / "chain" / "config_sentence_transformers.json"
-    library.write_text(json.dumps(json.loads(library.read_text()) | function))
+    edit_json(tmp_path / "chain" / "config_sentence_transformers.json", function)
     planned = headscope.edit(tmp_path / "chain", as_class="auto", labels="good", dry_run=True)
     assert planned.verdict is EditVerdict.PLANNED
     folded = headscope.edit(tmp_path / "chain", tmp_path / "folded", as_class="auto", labels="good")
@@ -222,8 +225,13 @@ def test_engines_give_the_scores_that_the_source_s_library_gave(kind: Kind, tmp_
     """On the same texts and pairs, alone and padded; each engine that is installed here."""
     pytest.importorskip("setfit" if kind.head.startswith("SetFit") else "sentence_transformers")
     if kind.head.startswith("value_head"):
-        _skip_without_value_heads()
+        ppo = pytest.importorskip("trl.experimental.ppo")
+        if not hasattr(ppo, "AutoModelForCausalLMWithValueHead"):
+            pytest.skip("could not import 'trl.experimental.ppo.AutoModelForCausalLMWithValueHead'")
     folded = fold_table.fold(kind, tmp_path)
+    if kind.head.startswith("value_head"):
+        stored = [safetensors.torch.load_file(tmp_path / name / "model.safetensors") for name in ("source", "folded")]
+        assert torch.equal(stored[0]["v_head.summary.weight"], stored[1]["score.weight"])
     for engine, package in (
         ("sentence-transformers", "sentence_transformers"), ("transformers-pipeline", "transformers"),
         ("onnx-runtime", "onnxruntime"),
@@ -232,87 +240,66 @@ def test_engines_give_the_scores_that_the_source_s_library_gave(kind: Kind, tmp_
             assert folded.apart(engine)[0] < 1e-4
 
 
-def _write_setfit(folder: Path, head: Any, labels: list[str]) -> Path:
-    write_chain(folder, "Bert", [pooling("mean")], model_type="SentenceTransformer")
-    joblib.dump(head, folder / "model_head.pkl")
-    (folder / "config_setfit.json").write_text(json.dumps({"normalize_embeddings": False, "labels": labels}))
-    return folder
-
-
-def _fit_setfit(folder: Path, head: Any, classes: Sequence[Any], **settings: Any) -> Path:
-    """A SetFit model whose classifier is fitted to `classes`; then its attributes get other values."""
-    drawn = np.random.default_rng(0).normal(size=(30, 16))
-    head.fit(drawn, np.array(classes)[np.arange(30) % len(classes)])
-    vars(head).update(settings)
-    return _write_setfit(folder, head, ["bad", "fine", "good"][: len(classes)])
-
-
 @pytest.mark.parametrize(
-    ("head", "settings", "as_class", "reason"),
+    ("settings", "reason"),
     [
-        (LogisticRegression(), {}, "auto", "--as chain makes a module of it"),
-        (LogisticRegression(), {"solver": "liblinear"}, "chain", r"one scaled sigmoid .*solver='liblinear'"),
-        (LogisticRegression(), {"multi_class": "ovr"}, "chain", r"one scaled sigmoid .*multi_class='ovr'"),
-        (LogisticRegression(), {"multi_class": "warn"}, "chain", r"one scaled sigmoid .*multi_class='warn'"),
-        (LogisticRegression(), {"multi_class": "newer"}, "chain", "its multi_class is none that headscope knows"),
-        (LogisticRegression(), {"multi_class": 1.5}, "chain", "its multi_class is none that headscope knows"),
-        (RidgeClassifier(), {}, "chain", "RidgeClassifier, which is not a LogisticRegression"),
-        (KNeighborsClassifier(), {}, "chain", "KNeighborsClassifier, which is not a LogisticRegression"),
-        (LogisticRegression(), {"coef_": [1.0]}, "chain", "without weights and intercepts"),
-        (LogisticRegression(), {"classes_": np.array(["good", "fine", "bad"])}, "chain", "lists bad, fine, good"),
-        (LogisticRegression(), {"coef_": np.ones(16)}, "chain", r"shape \[16\].* don't fit each other"),
-        (LogisticRegression(), {"coef_": np.ones((1, 16))}, "chain", r"shape \[1, 16\].* don't fit each other"),
-        (LogisticRegression(), {"intercept_": np.ones(1)}, "chain", r"intercepts of shape \[1\].* don't fit"),
-        (LogisticRegression(), {"intercept_": np.ones((3, 1))}, "chain", "don't fit each other"),
-        (LogisticRegression(), {"coef_": np.ones((3, 8))}, "chain", "takes 8 features, and the modules .* give 16"),
-        (LogisticRegression(), {"coef_": np.full((3, 16), np.nan)}, "chain", "numbers that are not finite"),
+        ({"solver": "liblinear"}, r"one scaled sigmoid .*solver='liblinear'"),
+        ({"multi_class": "ovr"}, r"one scaled sigmoid .*multi_class='ovr'"),
+        ({"multi_class": "warn"}, r"one scaled sigmoid .*multi_class='warn'"),
+        ({"multi_class": "newer"}, "its multi_class is none that headscope knows"),
+        ({"multi_class": 1.5}, "its multi_class is none that headscope knows"),
+        # An older scikit-learn's one score is not that of a sigmoid.
+        ({"classes": range(2), "multi_class": "multinomial"}, "the one score and its opposite"),
+        ({"head": RidgeClassifier()}, "RidgeClassifier, which is not a LogisticRegression"),
+        ({"head": KNeighborsClassifier()}, "KNeighborsClassifier, which is not a LogisticRegression"),
+        ({"coef_": [1.0]}, "without weights and intercepts"),
+        ({"classes_": np.array(["good", "fine", "bad"])}, "lists bad, fine, good"),
+        ({"coef_": np.ones(16)}, r"shape \[16\].* don't fit each other"),
+        ({"coef_": np.ones((1, 16))}, r"shape \[1, 16\].* don't fit each other"),
+        ({"intercept_": np.ones(1)}, r"intercepts of shape \[1\].* don't fit"),
+        ({"intercept_": np.ones((3, 1))}, "don't fit each other"),
+        ({"coef_": np.ones((3, 8))}, "takes 8 features, and the modules .* give 16"),
+        ({"coef_": np.full((3, 16), np.nan)}, "numbers that are not finite"),
     ],
 )
 def test_a_classifier_of_setfit_that_no_module_computes_is_refused(
-    head: Any, settings: dict[str, Any], as_class: str, reason: str, tmp_path: Path
+    settings: dict[str, Any], reason: str, tmp_path: Path
 ) -> None:
-    source = _fit_setfit(tmp_path / "setfit", head, range(3), **settings)
-    found = headscope.edit(source, as_class=as_class, dry_run=True)
+    found = headscope.edit(write_setfit(tmp_path / "setfit", **settings), as_class="chain", dry_run=True)
     assert found.verdict is EditVerdict.REFUSED and re.search(reason, found.proof.reason)
 
 
-def test_the_one_score_of_an_older_scikit_learn_is_not_taken_for_that_of_a_sigmoid(tmp_path: Path) -> None:
-    source = _fit_setfit(tmp_path / "setfit", LogisticRegression(), range(2), multi_class="multinomial")
-    found = headscope.edit(source, as_class="chain", dry_run=True)
-    assert found.verdict is EditVerdict.REFUSED and "the one score and its opposite" in found.proof.reason
-
-
 @pytest.mark.parametrize(
-    ("head", "classes", "settings"),
+    "settings",
     [
-        (LogisticRegression(), range(3), {"multi_class": "auto"}),
-        (LogisticRegression(), range(3), {"multi_class": "multinomial"}),
-        (LogisticRegression(), range(3), {"multi_class": "deprecated"}),
-        (LogisticRegression(), range(2), {"multi_class": "ovr"}),
-        (LogisticRegression(), range(2), {"multi_class": "auto", "solver": "liblinear"}),
-        (LogisticRegression(fit_intercept=False), range(3), {}),
-        (LogisticRegressionCV(Cs=2, cv=2), np.array(["bad", "fine", "good"], dtype=object), {}),
-        (LogisticRegressionCV(Cs=2, cv=2), range(3), {}),
+        {"multi_class": "auto"},
+        {"multi_class": "multinomial"},
+        {"multi_class": "deprecated"},
+        {"classes": range(2), "multi_class": "ovr"},
+        {"classes": range(2), "multi_class": "auto", "solver": "liblinear"},
+        {"head": LogisticRegression(fit_intercept=False)},
+        {"head": LogisticRegressionCV(Cs=2, cv=2), "classes": np.array(["bad", "fine", "good"], dtype=object)},
+        {"head": LogisticRegressionCV(Cs=2, cv=2)},
     ],
 )
-def test_a_classifier_whose_probabilities_a_softmax_gives_is_planned(
-    head: Any, classes: Sequence[Any], settings: dict[str, Any], tmp_path: Path
-) -> None:
-    source = _fit_setfit(tmp_path / "setfit", head, classes, **settings)
+def test_a_classifier_whose_probabilities_a_softmax_gives_is_planned(settings: dict[str, Any], tmp_path: Path) -> None:
+    source = write_setfit(tmp_path / "setfit", **settings)
     found = headscope.edit(source, as_class="chain", dry_run=True)
     assert found.verdict is EditVerdict.PLANNED, found.proof.reason
     assert any("scikit-learn did not run" in sentence for sentence in found.fold.to_do)
+    found = headscope.edit(source, as_class="auto", dry_run=True)
+    assert found.verdict is EditVerdict.REFUSED and "--as chain makes a module of it" in found.proof.reason
 
 
 def test_a_name_for_two_classes_of_setfit_is_refused(tmp_path: Path) -> None:
-    source = _fit_setfit(tmp_path / "setfit", LogisticRegression(), range(3))
+    source = write_setfit(tmp_path / "setfit")
     edit_json(source / "config_setfit.json", {"labels": ["bad", "bad", "good"]})
     found = headscope.edit(source, as_class="chain", dry_run=True)
     assert found.verdict is EditVerdict.REFUSED and "several classes have the name bad" in found.proof.reason
 
 
 def test_the_hint_of_the_reader_stays_in_the_refusal(tmp_path: Path) -> None:
-    source = _fit_setfit(tmp_path / "setfit", LogisticRegression(), range(3))
+    source = write_setfit(tmp_path / "setfit")
     joblib.dump(joblib.load(source / "model_head.pkl"), source / "model_head.pkl", compress=3)
     found = headscope.edit(source, as_class="chain", dry_run=True)
     assert found.verdict is EditVerdict.REFUSED and "without compress" in found.proof.reason
@@ -320,7 +307,7 @@ def test_the_hint_of_the_reader_stays_in_the_refusal(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("file", ["model_head.pkl", "config_setfit.json"])
 def test_a_broken_file_of_setfit_is_named(file: str, tmp_path: Path) -> None:
-    source = _fit_setfit(tmp_path / "setfit", LogisticRegression(), range(3))
+    source = write_setfit(tmp_path / "setfit")
     content = (source / file).read_bytes()
     (source / file).write_bytes(content[: len(content) // 2])
     with pytest.raises(Malformed, match=file):
@@ -331,7 +318,7 @@ def test_a_broken_file_of_setfit_is_named(file: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("includes", [False, True])
 def test_a_prompt_that_the_pooling_leaves_out_is_refused(is_setfit: bool, includes: bool, tmp_path: Path) -> None:
     if is_setfit:
-        source = _fit_setfit(tmp_path / "source", LogisticRegression(), range(3))
+        source = write_setfit(tmp_path / "source")
     else:
         source = write_chain(tmp_path / "source", "ModernBert", [pooling("mean"), *MODERN])
     edit_json(source / "config_sentence_transformers.json", {"prompts": {"query": "w1 w2 ", "plain": ""}})
@@ -353,20 +340,19 @@ def test_a_prompt_that_the_pooling_leaves_out_is_refused(is_setfit: bool, includ
         ("4_Dense/config.json", None, "4_Dense/config.json"),
     ],
 )
-def test_the_fault_of_a_module_is_named(file: str, content: bytes | None, said: str, tmp_path: Path) -> None:
-    path = write_chain(tmp_path / "chain", "ModernBert", [pooling("cls"), *MODERN]) / file
+def test_the_fault_of_a_module_is_named(file: str, content: bytes | None, said: str, chain: Path) -> None:
+    path = chain / file
     path.unlink() if content is None else path.write_bytes(content)
     with pytest.raises(Unsupported, match=said):
-        headscope.edit(tmp_path / "chain", as_class="auto", dry_run=True)
+        headscope.edit(chain, as_class="auto", dry_run=True)
 
 
-def test_a_module_outside_of_the_checkpoint_is_not_read(tmp_path: Path) -> None:
-    source = write_chain(tmp_path / "chain", "ModernBert", [pooling("cls"), *MODERN])
-    modules = json.loads((source / "modules.json").read_text())
+def test_a_module_outside_of_the_checkpoint_is_not_read(chain: Path) -> None:
+    modules = json.loads((chain / "modules.json").read_text())
     modules[-1]["path"] = "../other/4_Dense"
-    (source / "modules.json").write_text(json.dumps(modules))
+    (chain / "modules.json").write_text(json.dumps(modules))
     with pytest.raises(Unsupported, match="not inside the checkpoint"):
-        headscope.edit(source, as_class="auto", dry_run=True)
+        headscope.edit(chain, as_class="auto", dry_run=True)
 
 
 def test_a_language_model_without_tokens_gets_the_option(tmp_path: Path) -> None:
@@ -420,17 +406,6 @@ def test_a_class_that_gives_no_scores_of_a_sequence_is_refused_in_a_dry_run(
     assert hint in caught.value.hint
 
 
-def test_a_dry_run_names_what_the_proof_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    chain = write_chain(tmp_path / "chain", "ModernBert", [pooling("cls"), *MODERN])
-    monkeypatch.setattr(fold, "find_spec", lambda name: None if name == "sentence_transformers" else name)
-    found = headscope.edit(chain, as_class="auto", dry_run=True)
-    assert any("pip install sentence-transformers" in sentence for sentence in found.fold.to_do)
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        (chain / name).unlink()
-    with pytest.raises(Unsupported, match="tokenizer"):
-        headscope.edit(chain, as_class="auto", dry_run=True)
-
-
 @pytest.mark.parametrize(
     ("family", "head", "reason", "step"),
     [
@@ -454,12 +429,6 @@ def test_an_activation_with_an_option_has_no_place_in_a_chain(tmp_path: Path) ->
     modules = pytest.importorskip("sentence_transformers.base.modules")
     modules.Dense(2, 2, activation_function=torch.nn.GELU(approximate="tanh")).save(str(tmp_path))
     assert modules.Dense.load(str(tmp_path)).activation_function.approximate == "none"  # the library loses it
-
-
-def test_modules_of_another_width_are_named(tmp_path: Path) -> None:
-    write_chain(tmp_path / "chain", "Bert", [pooling("cls", 24), dense(24, 24, "Tanh"), dense(24, 1)])
-    found = headscope.edit(tmp_path / "chain", as_class="auto", dry_run=True)
-    assert "2_Dense takes 24 features, and the base model gives 16" in found.proof.reason
 
 
 def test_as_many_names_as_scores_are_needed_for_a_chain(tmp_path: Path) -> None:
@@ -501,18 +470,30 @@ def test_a_class_becomes_a_chain_and_the_chain_the_class(tmp_path: Path) -> None
     torch.testing.assert_close(scores_of_class(tmp_path / "back"), scores_of_class(tmp_path / "class"))
 
 
-@pytest.mark.parametrize(("family", "scores"), [("Qwen3", None), ("Llama", 2), ("Gemma", None), ("OPT", None)])
-def test_rows_of_a_language_model_become_the_scores_of_a_class(family: str, scores: int | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        ("Qwen3", {}),
+        ("Llama", {"scores": 2}),
+        ("Gemma", {}),
+        ("OPT", {}),
+        ("Qwen3", {"scores": 2, "labels": "bad,good", "temperature": 2.0}),
+    ],
+)
+def test_rows_of_a_language_model_become_the_scores_of_a_class(
+    family: str, changes: dict[str, Any], tmp_path: Path
+) -> None:
     model = save_language_model(family, tmp_path / "lm")
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "lm", padding_side="left")
-    found = headscope.edit(tmp_path / "lm", tmp_path / "out", as_class="auto", tokens="no,yes", scores=scores)
+    found = headscope.edit(tmp_path / "lm", tmp_path / "out", as_class="auto", tokens="no,yes", **changes)
     assert found.verdict is EditVerdict.PROVEN
     encoded = tokenizer(*map(list, zip(*PAIRS, strict=True)), return_tensors="pt", padding=True)
     with torch.no_grad():
         logits = model(**encoded).logits[:, -1, [NO, YES]]
-    theirs = logits if scores == 2 else logits[:, 1:] - logits[:, :1]
+    theirs = logits / changes.get("temperature", 1) if "scores" in changes else logits[:, 1:] - logits[:, :1]
     torch.testing.assert_close(scores_of_class(tmp_path / "out"), theirs, atol=1e-5, rtol=1e-4)
-    assert found.labels_before == (("no", "yes") if scores == 2 else ("yes",))
+    assert found.labels_before == (("no", "yes") if "scores" in changes else ("yes",))
+    assert ",".join(label.name for label in found.labels) == changes.get("labels", "")
     assert any("prompt" in sentence for sentence in found.fold.to_do)
 
 
@@ -580,7 +561,7 @@ def test_a_cross_encoder_that_asks_a_language_model_becomes_a_class_with_its_tok
             file.write_text(json.dumps(content))
         return proof.prove_fold_here(task)
 
-    monkeypatch.setattr(fold, "prove_fold_apart", prove)
+    monkeypatch.setattr(fold, "prove_fold_here", prove)
     found = headscope.edit(tmp_path / "saved", tmp_path / "out", as_class="auto", texts="w1 w3")
     assert found.verdict is (EditVerdict.REFUSED if swaps_words else EditVerdict.PROVEN)
     assert swaps_words == ("tokenizers before and after" in found.proof.reason)
@@ -590,26 +571,6 @@ def test_a_function_on_the_logits_of_tokens_is_refused(tmp_path: Path) -> None:
     save_language_model("Gemma2", tmp_path / "lm")
     found = headscope.edit(tmp_path / "lm", tmp_path / "out", as_class="auto", tokens="no,yes")
     assert "the head has tanh" in found.proof.reason
-
-
-def test_other_changes_follow_the_fold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from headscope.copies.proving import prove_here
-    from headscope.slices.edit import checkpoint_edit
-
-    monkeypatch.setattr(checkpoint_edit, "prove_apart", prove_here)
-    model = save_language_model("Qwen3", tmp_path / "lm")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "lm", padding_side="left")
-    found = headscope.edit(
-        tmp_path / "lm", tmp_path / "out", as_class="auto", tokens="no,yes", scores=2, labels="bad,good",
-        temperature=2.0,
-    )  # fmt: skip
-    assert found.verdict is EditVerdict.PROVEN
-    assert found.fold is not None
-    assert [label.name for label in found.labels] == ["bad", "good"]
-    encoded = tokenizer(*map(list, zip(*PAIRS, strict=True)), return_tensors="pt", padding=True)
-    with torch.no_grad():
-        theirs = model(**encoded).logits[:, -1, [NO, YES]] / 2
-    torch.testing.assert_close(scores_of_class(tmp_path / "out"), theirs, atol=1e-5, rtol=1e-4)
 
 
 def test_what_no_class_takes_is_not_folded_away(tmp_path: Path) -> None:
@@ -631,37 +592,14 @@ def test_a_result_that_differs_is_not_put_in_place(
         edit_tensors(Path(task.result) / "model.safetensors", lambda state: {**state, key: state[key] * 1.01})
         return proof.prove_fold_here(task)
 
-    monkeypatch.setattr(fold, "prove_fold_apart", prove_damaged)
+    monkeypatch.setattr(fold, "prove_fold_here", prove_damaged)
     found = headscope.edit(tmp_path / "lm", tmp_path / "out", as_class="auto", tokens="no,yes")
     assert found.verdict is EditVerdict.REFUSED
     assert sorted(item.name for item in tmp_path.iterdir()) == ["lm"]
 
 
-def _skip_without_value_heads() -> Any:
-    ppo = pytest.importorskip("trl.experimental.ppo")
-    if not hasattr(ppo, "AutoModelForCausalLMWithValueHead"):
-        pytest.skip("could not import 'trl.experimental.ppo.AutoModelForCausalLMWithValueHead'")
-    return ppo
-
-
-def test_the_value_head_of_trl_becomes_the_score(tmp_path: Path) -> None:
-    ppo = _skip_without_value_heads()
-    save_language_model("Qwen3", tmp_path / "plain")
-    model = ppo.AutoModelForCausalLMWithValueHead.from_pretrained(str(tmp_path / "plain"))
-    torch.nn.init.normal_(model.v_head.summary.weight, 0, 0.5)
-    torch.nn.init.zeros_(model.v_head.summary.bias)
-    model.save_pretrained(str(tmp_path / "saved"))
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(tmp_path / "plain" / name, tmp_path / "saved")
-    found = headscope.edit(tmp_path / "saved", tmp_path / "out", as_class="auto")
-    assert found.verdict is EditVerdict.PROVEN
-    stored = safetensors.torch.load_file(tmp_path / "out" / "model.safetensors")
-    assert torch.equal(stored["score.weight"], model.v_head.summary.weight.detach())
-
-
-def test_each_parameter_names_what_it_was_made_of(tmp_path: Path) -> None:
-    write_chain(tmp_path / "chain", "ModernBert", [pooling("cls"), *MODERN])
-    found = headscope.edit(tmp_path / "chain", as_class="auto", dry_run=True)
+def test_each_parameter_names_what_it_was_made_of(chain: Path) -> None:
+    found = headscope.edit(chain, as_class="auto", dry_run=True)
     made = {item.name: (item.sources, item.is_copied) for item in found.fold.parameters}
     assert made == {
         "head.dense.weight": (("2_Dense.linear.weight",), True),
@@ -671,12 +609,10 @@ def test_each_parameter_names_what_it_was_made_of(tmp_path: Path) -> None:
     }
 
 
-def test_prompts_are_left_to_the_caller(tmp_path: Path) -> None:
-    write_chain(
-        tmp_path / "chain", "ModernBert", [pooling("cls"), *MODERN], prompts={"query": "query: "},
-        default_prompt_name="query",
-    )  # fmt: skip
-    found = headscope.edit(tmp_path / "chain", as_class="auto", dry_run=True)
+def test_prompts_are_left_to_the_caller(chain: Path) -> None:
+    prompts = {"prompts": {"query": "query: "}, "default_prompt_name": "query"}
+    edit_json(chain / "config_sentence_transformers.json", prompts)
+    found = headscope.edit(chain, as_class="auto", dry_run=True)
     assert any('"query: "' in sentence and "first text of a pair" in sentence for sentence in found.fold.to_do)
 
 
@@ -684,7 +620,6 @@ def test_prompts_are_left_to_the_caller(tmp_path: Path) -> None:
     ("options", "said"),
     [
         ({"as_class": "RobertaForSequenceClassification"}, "not a class of the checkpoint's family, qwen3"),
-        ({"as_class": "chain", "temperature": 2.0}, "takes no other change"),
         ({"as_class": "auto", "scores": 2}, "counts the scores of two tokens"),
         ({"as_class": "auto", "tokens": "no,yes,w1", "scores": 1}, "--tokens names no, yes, w1"),
         ({"as_class": "auto", "tokens": "no,yes", "scores": -1}, "not 1 or the number of tokens, 2"),

@@ -4,15 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import joblib
-import numpy as np
 import pytest
 import torch
-from sklearn.linear_model import LogisticRegression
 
 import headscope
 from headscope.copies.facts import EditVerdict
-from headscope.slices.edit.folding import fold, proof
+from tests.editing.checkpoints import write_setfit
 from tests.edits import edit_json
 from tests.modules import dense, norm, pooling, write_chain
 from tests.scorers import WORDS, save_encoder, save_language_model, save_tokenizer
@@ -23,23 +20,9 @@ TEXT = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}
 TEXTS = ["NO w1 YES", " ".join(WORDS[6:46])]
 
 
-@pytest.fixture(autouse=True)
-def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The proof in this process."""
-    monkeypatch.setattr(fold, "prove_fold_apart", proof.prove_fold_here)
-
-
 def write_modern(folder: Path, settings: dict[str, Any]) -> Path:
     write_chain(folder, "ModernBert", [pooling("mean"), *MODERN])
     edit_json(folder / SETTINGS, settings)
-    return folder
-
-
-def write_setfit(folder: Path) -> Path:
-    write_chain(folder, "ModernBert", [pooling("mean")], model_type="SentenceTransformer")
-    drawn = np.random.default_rng(0).normal(size=(30, 16))
-    joblib.dump(LogisticRegression().fit(drawn, np.arange(30) % 3), folder / "model_head.pkl")
-    (folder / "config_setfit.json").write_text(json.dumps({"labels": ["bad", "fine", "good"]}))
     return folder
 
 
@@ -162,7 +145,7 @@ def test_what_a_cross_encoder_does_to_texts_is_not_lost_in_a_chain(settings: dic
 
 def test_a_chain_from_setfit_keeps_what_the_library_saves_with_it(tmp_path: Path) -> None:
     library = pytest.importorskip("sentence_transformers")
-    source = write_setfit(tmp_path / "setfit")
+    source = write_setfit(tmp_path / "setfit", "ModernBert")
     edit_json(source / SETTINGS, {
         "do_lower_case": True, "max_seq_length": 9, "processor_kwargs": {"truncation_side": "left"},
         "processing_kwargs": {"text": {"max_length": 7}},

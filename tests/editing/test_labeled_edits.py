@@ -1,44 +1,34 @@
 """`edit` with labeled data: the order of their classes, and fits, which Transformers' own scores are held against."""
 
-import csv
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import safetensors.torch
 import torch
-import transformers
-from scorers import save_tokenizer
 from sklearn.metrics import f1_score, log_loss
-from test_checkpoint_edit import TEXT, saved
 
 import headscope
-from headscope.copies.proving import prove_here
 from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.shell.app import main
-from headscope.slices.edit import checkpoint_edit
+from tests.editing.checkpoints import LABELS, TEXTS, drawn_labels, saved, scores, table, with_config
+from tests.edits import edit_tensors
+from tests.scorers import save_tokenizer
 
-TEXTS = [f"w{at % 90} w{at * 7 % 90} w{at * at % 89} w{at % 13}" for at in range(240)]
-
-
-@pytest.fixture(autouse=True)
-def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint_edit, "prove_apart", prove_here)
+COLUMNS: dict[str, Any] = {"text_column": "text", "label_column": "label"}
+"""The columns of most of the data, as options; then as arguments of the command."""
+GIVEN_COLUMNS = ["--text-column", "text", "--label-column", "label"]
 
 
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = saved(
-        "BertForSequenceClassification",
-        tmp_path_factory.mktemp("bert") / "model",
-        {**TEXT, "vocab_size": 200, "num_hidden_layers": 1},
+    place = tmp_path_factory.mktemp("bert") / "model"
+    folder = saved("BertForSequenceClassification", place, vocab_size=200, num_hidden_layers=1)
+    # Scores that say more than the labels below are worth.
+    edit_tensors(
+        folder / "model.safetensors", lambda state: state | {"classifier.weight": state["classifier.weight"] * 3}
     )
-    state = safetensors.torch.load_file(folder / "model.safetensors")
-    state["classifier.weight"] *= 3  # scores that say more than the labels below are worth
-    safetensors.torch.save_file(state, folder / "model.safetensors", {"format": "pt"})
     save_tokenizer(folder)
     return folder
 
@@ -51,28 +41,14 @@ def multi(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def scores(folder: Path, texts: list[str] = TEXTS) -> np.ndarray:
-    """What a plain use of Transformers computes: [texts, classes]."""
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model = transformers.BertForSequenceClassification.from_pretrained(folder).eval()
-    with torch.no_grad():
-        return model(**tokenizer(texts, return_tensors="pt", padding=True)).logits.double().numpy()
-
-
-def table(path: Path, header: list[str], rows: list[list[Any]]) -> Path:
-    with path.open("w", newline="") as file:
-        csv.writer(file).writerows([header, *rows])
-    return path
+def labeled(path: Path, labels: list[str]) -> Path:
+    """Data of the first texts with these labels."""
+    return table(path, ["text", "label"], [[text, label] for text, label in zip(TEXTS, labels, strict=False)])
 
 
 @pytest.fixture(scope="module")
 def single_data(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Labels drawn from the model's own probabilities at a temperature of 3."""
-    chances = torch.from_numpy(scores(bert) / 3).softmax(1)
-    torch.manual_seed(0)
-    names = [("bad", "fair", "good")[at] for at in torch.multinomial(chances, 1)[:, 0].tolist()]
-    rows = [[text, name] for text, name in zip(TEXTS, names, strict=True)]
-    return table(tmp_path_factory.mktemp("data") / "single.csv", ["text", "label"], rows)
+    return labeled(tmp_path_factory.mktemp("data") / "single.csv", drawn_labels(bert, 3, 0))
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +58,7 @@ def multi_data(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     limits = np.quantile(found, (0.7, 0.2, 0.9), axis=0)[(0, 1, 2), (0, 1, 2)]
     noise = np.random.default_rng(0).normal(0, 0.1, found.shape)
     rows = [[text, *map(int, row)] for text, row in zip(TEXTS, found + noise > limits, strict=True)]
-    return table(tmp_path_factory.mktemp("data") / "multi.csv", ["text", "bad", "fair", "good"], rows)
+    return table(tmp_path_factory.mktemp("data") / "multi.csv", ["text", *LABELS], rows)
 
 
 def test_the_order_is_that_of_the_data(bert: Path, tmp_path: Path) -> None:
@@ -93,7 +69,7 @@ def test_the_order_is_that_of_the_data(bert: Path, tmp_path: Path) -> None:
     columns = table(tmp_path / "columns.csv", ["good", "bad", "fair"], [[0, 1, 0], [1, 0, 0]])
     edit = ["edit", str(bert), "-o", str(tmp_path / "new"), "--order-from", str(columns)]
     assert main([*edit, *(part for name in ("good", "bad", "fair") for part in ("--label-column", name))]) == 0
-    after, before = scores(tmp_path / "new", TEXTS[:4]), scores(bert, TEXTS[:4])
+    after, before = scores(tmp_path / "new"), scores(bert)
     np.testing.assert_allclose(after, before[:, [2, 0, 1]], atol=1e-6)
 
 
@@ -129,9 +105,7 @@ def test_data_with_other_classes_give_no_order(
 
 
 def test_a_fitted_temperature_is_in_the_weights(bert: Path, single_data: Path, tmp_path: Path) -> None:
-    found = headscope.edit(
-        bert, tmp_path / "new", fit="temperature", data=single_data, text_column="text", label_column="label"
-    )
+    found = headscope.edit(bert, tmp_path / "new", fit="temperature", data=single_data, **COLUMNS)
     assert found.verdict.value == "proven" and found.fit is not None, found.proof
     assert found.fit.gain.value == "better" and found.fit.fitting_texts == found.fit.held_out_texts == 120
     temperature = found.fit.temperature
@@ -148,13 +122,12 @@ def test_a_fitted_temperature_is_in_the_weights(bert: Path, single_data: Path, t
 
 
 def test_fitted_thresholds_are_at_one_half_in_the_result(multi: Path, multi_data: Path, tmp_path: Path) -> None:
-    columns = ["bad", "fair", "good"]
     found = headscope.edit(
-        multi, tmp_path / "new", fit="thresholds", data=multi_data, text_column="text", label_column=columns
+        multi, tmp_path / "new", fit="thresholds", data=multi_data, text_column="text", label_column=LABELS
     )
     assert found.verdict.value == "proven" and found.fit is not None, found.proof
     limits = {item.label: item.probability for item in found.fit.thresholds}
-    assert list(limits) == columns and found.fit.gain.value == "better"
+    assert tuple(limits) == LABELS and found.fit.gain.value == "better"
     truth = np.loadtxt(multi_data, delimiter=",", skiprows=1, usecols=(1, 2, 3))
     before, after = scores(multi), scores(tmp_path / "new")
     chances = torch.from_numpy(before).sigmoid().numpy()
@@ -165,23 +138,13 @@ def test_fitted_thresholds_are_at_one_half_in_the_result(multi: Path, multi_data
 def test_a_fit_comes_after_the_other_changes_and_its_screen_says_what_it_brought(
     bert: Path, single_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = [line.rpartition(",") for line in single_data.read_text().splitlines()[1:]]
-    renamed = table(
-        tmp_path / "d.csv", ["text", "label"], [[text, label.replace("bad", "poor")] for text, _, label in rows]
-    )
-    options = ["--fit", "temperature", "--data", str(renamed), "--text-column", "text", "--label-column", "label"]
+    labels = [line.rpartition(",")[2] for line in single_data.read_text().splitlines()[1:]]
+    renamed = labeled(tmp_path / "d.csv", [label.replace("bad", "poor") for label in labels])
+    options = ["--fit", "temperature", "--data", str(renamed), *GIVEN_COLUMNS]
     edit = ["edit", str(bert), "-o", str(tmp_path / "new"), "--rename", "bad=poor", "--order", "good,fair,poor"]
     assert main([*edit, *options, "--dry-run", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    plain = headscope.edit(
-        bert,
-        tmp_path / "x",
-        fit="temperature",
-        data=single_data,
-        text_column="text",
-        label_column="label",
-        dry_run=True,
-    )
+    plain = headscope.edit(bert, tmp_path / "x", fit="temperature", data=single_data, dry_run=True, **COLUMNS)
     assert plain.fit is not None
     assert document["fit"]["temperature"] == pytest.approx(plain.fit.temperature, rel=0.3)  # another split
     assert document["labels"][2]["name"] == "poor"
@@ -190,11 +153,8 @@ def test_a_fit_comes_after_the_other_changes_and_its_screen_says_what_it_brought
 def test_where_the_held_out_texts_gain_nothing_the_verdict_says_so(
     bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    chances = torch.from_numpy(scores(bert)).softmax(1)
-    torch.manual_seed(1)
-    names = [("bad", "fair", "good")[at] for at in torch.multinomial(chances, 1)[:, 0].tolist()]
-    data = table(tmp_path / "d.csv", ["text", "label"], [list(row) for row in zip(TEXTS[:100], names, strict=False)])
-    options = ["--fit", "temperature", "--data", str(data), "--text-column", "text", "--label-column", "label"]
+    data = labeled(tmp_path / "d.csv", drawn_labels(bert, 1, 1)[:100])
+    options = ["--fit", "temperature", "--data", str(data), *GIVEN_COLUMNS]
     assert main(["edit", str(bert), "-o", str(tmp_path / "new"), *options]) == 0
     assert "no better on held-out texts" in " ".join(capsys.readouterr().out.split())
     assert (tmp_path / "new" / "model.safetensors").exists()
@@ -222,18 +182,15 @@ def test_where_the_held_out_texts_gain_nothing_the_verdict_says_so(
 def test_texts_that_fit_nothing_are_refused(  # noqa: PLR0917  pytest passes them by name
     bert: Path, tmp_path: Path, labels: list[str], options: dict[str, Any], kind: type[HeadscopeError], message: str
 ) -> None:
-    data = table(tmp_path / "d.csv", ["text", "label"], [list(row) for row in zip(TEXTS, labels, strict=False)])
-    given = {"fit": "temperature", "data": data, "text_column": "text", "label_column": "label", **options}
+    given = {"fit": "temperature", "data": labeled(tmp_path / "d.csv", labels), **COLUMNS, **options}
     with pytest.raises(kind, match=message):
         headscope.edit(bert, tmp_path / "new", **given)
     assert not (tmp_path / "new").exists()
 
 
 def test_given_names_are_those_that_labeled_data_refer_to(bert: Path, single_data: Path, tmp_path: Path) -> None:
-    source = shutil.copytree(bert, tmp_path / "old")
-    config = json.loads((source / "config.json").read_text())
-    (source / "config.json").write_text(json.dumps(config | {"id2label": {"1": "x", "2": "y", "3": "z"}}))
-    options: dict[str, Any] = {"data": single_data, "text_column": "text", "label_column": "label"}
+    source = with_config(bert, tmp_path / "old", {"id2label": {"1": "x", "2": "y", "3": "z"}})
+    options: dict[str, Any] = {"data": single_data, **COLUMNS}
     assert headscope.edit(source, tmp_path / "new", fit="temperature", **options).verdict.value == "refused"
     plain, found = (
         headscope.edit(folder, tmp_path / "new", labels="bad,fair,good", fit="temperature", dry_run=True, **options)

@@ -10,47 +10,16 @@ from typing import Any
 
 import peft
 import pytest
-import safetensors.torch
 import torch
 import transformers
-from scorers import save_tokenizer
-from test_checkpoint_edit import TEXT
 
 import headscope
-from headscope.copies.proving import prove_here
 from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.shell.app import main
 from headscope.slices.edit import adapter_head, checkpoint_edit, merging
-
-
-@pytest.fixture(autouse=True)
-def here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The proof in this process, but in the test of the command."""
-    if request.function is not test_the_command_merges_and_then_renames:
-        monkeypatch.setattr(checkpoint_edit, "prove_apart", prove_here)
-        monkeypatch.setattr(merging, "prove_merge_apart", merging.prove_merge_here)
-
-
-def save_base(folder: Path, family: str = "Bert", **settings: Any) -> Path:
-    torch.manual_seed(3)
-    config = getattr(transformers, f"{family}Config")(**{**TEXT, "vocab_size": 100, **settings})
-    getattr(transformers, f"{family}Model")(config).save_pretrained(folder)
-    save_tokenizer(folder)
-    return folder
-
-
-def save_adapter(base: Path, folder: Path, config: peft.PeftConfig, family: str = "Bert", dtype: str = "auto") -> Path:
-    """An adapter on a base model with three classes, every value of it random."""
-    torch.manual_seed(4)
-    cls: Any = getattr(transformers, f"{family}ForSequenceClassification")
-    model = peft.get_peft_model(cls.from_pretrained(base, num_labels=3, dtype=dtype), config)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if parameter.requires_grad:
-                parameter.normal_(0, 0.5) if "ia3" not in name else parameter.normal_(1, 0.5)
-    model.save_pretrained(folder)
-    (folder / "README.md").write_text("# An adapter\n")
-    return folder
+from tests.editing.checkpoints import SIZES, load_whole, logits, logits_of, save_adapter, save_base, saved, with_config
+from tests.editing.ending import disturb
+from tests.edits import edit_json, edit_tensors
 
 
 def unmerged(base: Path, adapter: Path, family: str = "Bert") -> peft.PeftModel:
@@ -58,19 +27,8 @@ def unmerged(base: Path, adapter: Path, family: str = "Bert") -> peft.PeftModel:
     return peft.PeftModel.from_pretrained(cls.from_pretrained(base, num_labels=3), adapter).eval()
 
 
-def logits(model: Any) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        return model(input_ids=torch.randint(5, 90, (4, 9), generator=generator)).logits.float()
-
-
-def plain(folder: Path, family: str = "Bert") -> Any:
-    cls: Any = getattr(transformers, f"{family}ForSequenceClassification")
-    model, info = cls.from_pretrained(folder, output_loading_info=True)
-    assert not any(info[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys")), info
-    return model.eval()
-
-
+BARE = peft.LoraConfig(target_modules=["query"], r=2)
+"""Without a task, so PEFT saves no head."""
 CONFIGS = {
     "lora": peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query", "value"], r=4),
     "dora": peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"], r=2, use_dora=True),
@@ -89,6 +47,11 @@ def lora(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_adapter(base, tmp_path_factory.mktemp("adapter") / "lora", CONFIGS["lora"])
 
 
+@pytest.fixture
+def bare(base: Path, tmp_path: Path) -> Path:
+    return save_adapter(base, tmp_path / "bare", BARE)
+
+
 @pytest.mark.parametrize("method", CONFIGS)
 def test_the_merged_checkpoint_is_what_peft_merges_and_scores_as_the_adapter(
     method: str, base: Path, tmp_path: Path
@@ -99,8 +62,8 @@ def test_the_merged_checkpoint_is_what_peft_merges_and_scores_as_the_adapter(
     assert found.verdict.value == "proven" and found.merge is not None, found.proof
     assert found.merge.method == CONFIGS[method].peft_type.value and "classifier.weight" in found.merge.saved
     assert states == (checkpoint_edit.file_states(adapter), checkpoint_edit.file_states(base))
-    result = plain(tmp_path / "new")
-    torch.testing.assert_close(logits(result), logits(unmerged(base, adapter)), rtol=1e-3, atol=1e-4)
+    result = load_whole("BertForSequenceClassification", tmp_path / "new")
+    torch.testing.assert_close(logits_of(result), logits_of(unmerged(base, adapter)), rtol=1e-3, atol=1e-4)
     expected, state = unmerged(base, adapter).merge_and_unload().state_dict(), result.state_dict()
     assert expected.keys() == state.keys() and all(torch.equal(expected[key], state[key]) for key in expected)
     names = {path.name for path in (tmp_path / "new").iterdir()}
@@ -112,19 +75,17 @@ def test_the_merged_checkpoint_is_what_peft_merges_and_scores_as_the_adapter(
 
 def test_half_precision_is_kept_and_its_rounding_said(tmp_path: Path) -> None:
     base = save_base(tmp_path / "base", "Llama")
-    state = safetensors.torch.load_file(base / "model.safetensors")
-    safetensors.torch.save_file(
-        {key: value.bfloat16() for key, value in state.items()}, base / "model.safetensors", {"format": "pt"}
-    )
-    config = json.loads((base / "config.json").read_text())
-    (base / "config.json").write_text(json.dumps({**config, "dtype": "bfloat16"}))
+    edit_tensors(base / "model.safetensors", lambda state: {key: value.bfloat16() for key, value in state.items()})
+    edit_json(base / "config.json", {"dtype": "bfloat16"})
     settings = peft.LoraConfig(task_type="SEQ_CLS", target_modules=["q_proj"], r=2)
     adapter = save_adapter(base, tmp_path / "adapter", settings, "Llama")
     found = headscope.edit(adapter, tmp_path / "new", merge_adapter=True)
     assert found.verdict.value == "proven" and found.merge is not None
-    assert found.merge.tolerance > 0.05 and plain(tmp_path / "new", "Llama").dtype == torch.bfloat16
+    assert found.merge.tolerance > 0.05
+    assert load_whole("LlamaForSequenceClassification", tmp_path / "new").dtype == torch.bfloat16
 
 
+@pytest.mark.usefixtures("proofs_apart")
 def test_the_command_merges_and_then_renames(
     base: Path, lora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -135,9 +96,9 @@ def test_the_command_merges_and_then_renames(
     assert main([*command[:-1], "b", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["source"] == str(lora) and document["merge"]["method"] == "LORA"
-    before = logits(unmerged(base, lora))
-    torch.testing.assert_close(logits(plain(new)), before[:, [0, 2]], rtol=1e-3, atol=1e-4)
-    assert plain(new).config.id2label == {0: "a", 1: "c"}
+    before = logits_of(unmerged(base, lora))
+    torch.testing.assert_close(logits(new), before[:, [0, 2]], rtol=1e-3, atol=1e-4)
+    assert transformers.AutoConfig.from_pretrained(new).id2label == {0: "a", 1: "c"}
     assert [path.name for path in tmp_path.iterdir()] == ["new"]
 
 
@@ -159,7 +120,7 @@ def test_a_dry_run_merges_and_leaves_nothing(lora: Path, tmp_path: Path) -> None
     assert found.verdict.value == "planned" and found.merge is not None and not list(tmp_path.iterdir())
 
 
-def test_what_cannot_be_merged_is_refused_with_the_reason(base: Path, lora: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_merged_is_refused_with_the_reason(base: Path, lora: Path, bare: Path, tmp_path: Path) -> None:
     def refused(adapter: Path, kind: type[HeadscopeError], words: str) -> None:
         with pytest.raises(kind, match=words):
             headscope.edit(adapter, tmp_path / "new", merge_adapter=True)
@@ -168,105 +129,84 @@ def test_what_cannot_be_merged_is_refused_with_the_reason(base: Path, lora: Path
     refused(base, UsageError, "not the folder of an adapter")
     prompts = peft.PromptTuningConfig(task_type="SEQ_CLS", num_virtual_tokens=3)
     refused(save_adapter(base, tmp_path / "prompts", prompts), Unsupported, "can't merge")
-    no_task = peft.LoraConfig(target_modules=["query"], r=2)
-    refused(save_adapter(base, tmp_path / "no-head", no_task), Unsupported, "random")
-    cut = save_adapter(base, tmp_path / "cut", CONFIGS["lora"])
-    state = safetensors.torch.load_file(cut / "adapter_model.safetensors")
-    state.pop(next(key for key in state if "lora_B" in key))
-    safetensors.torch.save_file(state, cut / "adapter_model.safetensors", {"format": "pt"})
+    refused(bare, Unsupported, "random")
+    cut = shutil.copytree(lora, tmp_path / "cut")
+    edit_tensors(
+        cut / "adapter_model.safetensors",
+        lambda state: {key: item for key, item in state.items() if "layer.0.attention.self.query.lora_B" not in key},
+    )
     refused(cut, Unsupported, "as it was trained")
-    packed = tmp_path / "packed"
-    packed.mkdir()
-    for path in base.iterdir():
-        (packed / path.name).write_bytes(path.read_bytes())
-    config = json.loads((packed / "config.json").read_text())
-    config["quantization_config"] = {"quant_method": "bitsandbytes", "load_in_4bit": True}
-    (packed / "config.json").write_text(json.dumps(config))
-    settings = json.loads((lora / "adapter_config.json").read_text()) | {"base_model_name_or_path": str(packed)}
-    of_packed = tmp_path / "of-packed"
-    of_packed.mkdir()
-    (of_packed / "adapter_config.json").write_text(json.dumps(settings))
-    (of_packed / "adapter_model.safetensors").write_bytes((lora / "adapter_model.safetensors").read_bytes())
+    quantized = {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}}
+    packed = with_config(base, tmp_path / "packed", quantized)
+    of_packed = shutil.copytree(lora, tmp_path / "of-packed")
+    edit_json(of_packed / "adapter_config.json", {"base_model_name_or_path": str(packed)})
     refused(of_packed, Unsupported, "quantized")
     with pytest.raises(Unsupported, match="adapter"):
         headscope.edit(lora, tmp_path / "new", rename={"LABEL_0": "a"})
 
 
 def test_a_merge_that_is_not_pefts_is_refused(lora: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    copy = merging._copy_others
+    query = "bert.encoder.layer.1.attention.self.query.weight"
 
-    def faulty(adapter: Path, base: Path, folder: Path, *given: Any) -> None:
-        copy(adapter, base, folder, *given)
-        state = safetensors.torch.load_file(folder / "model.safetensors")
-        state["bert.encoder.layer.1.attention.self.query.weight"][0, 0] += 1e-3
-        safetensors.torch.save_file(state, folder / "model.safetensors", {"format": "pt"})
+    def damage(adapter: Path, base: Path, folder: Path, *_: Any) -> None:
+        edit_tensors(folder / "model.safetensors", lambda state: state[query][0, 0].add_(1e-3))
 
-    monkeypatch.setattr(merging, "_copy_others", faulty)
+    disturb(monkeypatch, merging, "_copy_others", damage)
     with pytest.raises(Unsupported, match="not the one that PEFT merges"):
         headscope.edit(lora, tmp_path / "new", merge_adapter=True)
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.usefixtures("proofs_apart")
 @pytest.mark.parametrize("family", ["Bert", "Roberta"])
-def test_an_adapter_gets_the_head_of_a_checkpoint(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_adapter_gets_the_head_of_a_checkpoint(family: str, tmp_path: Path) -> None:
     """What PEFT loads from the result against the adapter's own load with the head's values put in by hand."""
-    monkeypatch.setattr(adapter_head, "prove_head_apart", adapter_head.prove_head_here)
     base = save_base(tmp_path / "base", family, pad_token_id=1)
-    adapter = save_adapter(base, tmp_path / "adapter", peft.LoraConfig(target_modules=["query"], r=2), family)
-    cls: Any = getattr(transformers, f"{family}ForSequenceClassification")
-    torch.manual_seed(9)
-    trained = cls.from_pretrained(base, num_labels=3).eval()
-    with torch.no_grad():
-        for parameter in trained.classifier.parameters():
-            parameter.normal_(0, 0.3)
-    trained.save_pretrained(tmp_path / "trained")
+    adapter = save_adapter(base, tmp_path / "adapter", BARE, family)
+    name = f"{family}ForSequenceClassification"
+    saved(name, tmp_path / "trained", vocab_size=100, pad_token_id=1)
     with pytest.raises(Unsupported, match="random"):
         headscope.edit(adapter, tmp_path / "merged", merge_adapter=True)
     found = headscope.edit(adapter, tmp_path / "new", adapter_head=tmp_path / "trained")
     assert found.verdict.value == "proven" and found.head_from, found.proof
     loaded = unmerged(base, tmp_path / "new", family)
     by_hand = unmerged(base, adapter, family)
+    trained = load_whole(name, tmp_path / "trained")
     by_hand.get_base_model().classifier.load_state_dict(trained.classifier.state_dict())
-    torch.testing.assert_close(logits(loaded), logits(by_hand), rtol=0, atol=0)
+    torch.testing.assert_close(logits_of(loaded), logits_of(by_hand), rtol=0, atol=0)
     assert headscope.edit(tmp_path / "new", tmp_path / "merged", merge_adapter=True).verdict.value == "proven"
-    torch.testing.assert_close(logits(plain(tmp_path / "merged", family)), logits(by_hand), rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(logits(tmp_path / "merged", name), logits_of(by_hand), rtol=1e-3, atol=1e-4)
     for source, head, options in (
         (adapter, base, {}), (base, tmp_path / "trained", {}), (tmp_path / "new", tmp_path / "trained", {}),
-        (adapter, tmp_path / "trained", {"drop": "LABEL_0"}),
+        (adapter, tmp_path / "trained", {"drop": "bad"}),
     ):  # fmt: skip
         with pytest.raises(HeadscopeError):
             headscope.edit(source, tmp_path / "other", adapter_head=head, **options)
     assert not (tmp_path / "other").exists()
 
 
-OTHER_HEADS = {"model_type roberta": ("Roberta", {"pad_token_id": 1}), "hidden_size 8": ("Bert", {"hidden_size": 8})}
+OTHER_HEADS: dict[str, tuple[str, dict[str, Any]]] = {
+    "model_type roberta": ("Roberta", {"pad_token_id": 1}),
+    "hidden_size 8": ("Bert", {"hidden_size": 8}),
+}
 
 
 @pytest.mark.parametrize("found", OTHER_HEADS)
 def test_a_head_of_another_family_or_size_is_refused_by_the_configurations(
-    found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    found: str, bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     family, settings = OTHER_HEADS[found]
-    base = save_base(tmp_path / "base")
-    adapter = save_adapter(base, tmp_path / "adapter", peft.LoraConfig(target_modules=["query"], r=2))
-    other = save_base(tmp_path / "other", family, **settings)
-    cls: Any = getattr(transformers, f"{family}ForSequenceClassification")
-    cls.from_pretrained(other, num_labels=3).save_pretrained(tmp_path / "trained")
+    head = saved(f"{family}ForSequenceClassification", tmp_path / "trained", vocab_size=100, **settings)
     monkeypatch.setattr(adapter_head, "examine", lambda *_: pytest.fail("nothing is built"))
-    code = main(["edit", str(adapter), "-o", str(tmp_path / "new"), "--adapter-head", str(tmp_path / "trained")])
-    assert code == 2
+    assert main(["edit", str(bare), "-o", str(tmp_path / "new"), "--adapter-head", str(head)]) == 2
     assert found in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
 
 
-def test_a_target_inside_any_folder_that_is_read_is_refused(tmp_path: Path, base: Path) -> None:
-    bare = save_adapter(base, tmp_path / "bare", peft.LoraConfig(target_modules=["query"], r=2))
-    adapter = save_adapter(base, tmp_path / "adapter", CONFIGS["lora"])
-    head = tmp_path / "head"
-    transformers.BertForSequenceClassification.from_pretrained(base, num_labels=3).save_pretrained(head)
+def test_a_target_inside_any_folder_that_is_read_is_refused(base: Path, lora: Path, bare: Path, bert: Path) -> None:
     given: tuple[tuple[Path, Path, dict[str, Any]], ...] = (
-        (adapter, base, {"merge_adapter": True}), (bare, base, {"adapter_head": head}),
-        (bare, head, {"adapter_head": head}),
+        (lora, base, {"merge_adapter": True}), (bare, base, {"adapter_head": bert}),
+        (bare, bert, {"adapter_head": bert}),
     )  # fmt: skip
     for source, read, options in given:
         before = merging.file_states(read)
@@ -275,10 +215,8 @@ def test_a_target_inside_any_folder_that_is_read_is_refused(tmp_path: Path, base
         assert merging.file_states(read) == before and not (read / "x").exists()
 
 
-def test_a_merge_is_a_change_where_the_base_has_the_setting_already(tmp_path: Path, base: Path) -> None:
-    adapter = save_adapter(base, tmp_path / "adapter", CONFIGS["lora"])
-    pad = json.loads((base / "config.json").read_text())["pad_token_id"]
-    found = headscope.edit(adapter, tmp_path / "merged", merge_adapter=True, pad_token_id=pad)
+def test_a_merge_is_a_change_where_the_base_has_the_setting_already(lora: Path, tmp_path: Path) -> None:
+    found = headscope.edit(lora, tmp_path / "merged", merge_adapter=True, pad_token_id=SIZES["pad_token_id"])
     assert found.verdict.value == "proven" and not (found.settings or found.exact)
     assert (tmp_path / "merged").is_dir()
 
@@ -292,12 +230,11 @@ def test_the_index_of_a_sharded_base_stays_behind(tmp_path: Path) -> None:
     named = tmp_path / "merged" / "model.safetensors.index.json"
     stored = {path.name for path in (tmp_path / "merged").glob("*.safetensors")}
     assert stored == (set(json.loads(named.read_text())["weight_map"].values()) if named.exists() else stored)
-    assert torch.allclose(logits(plain(tmp_path / "merged")), logits(unmerged(base, adapter)), atol=1e-4)
+    assert torch.allclose(logits(tmp_path / "merged"), logits_of(unmerged(base, adapter)), atol=1e-4)
 
 
-def test_files_of_training_and_of_other_adapters_stay_behind(base: Path, lora: Path, tmp_path: Path) -> None:
-    adapter = tmp_path / "adapter"
-    shutil.copytree(lora, adapter)
+def test_files_of_training_and_of_other_adapters_stay_behind(lora: Path, tmp_path: Path) -> None:
+    adapter = shutil.copytree(lora, tmp_path / "adapter")
     shutil.copytree(lora, adapter / "second")
     for name in ("training_args.bin", "trainer_state.json", "scheduler.pt", "rng_state_0.pth", "notes.txt"):
         (adapter / name).write_bytes(b"{}")
@@ -309,19 +246,16 @@ def test_files_of_training_and_of_other_adapters_stay_behind(base: Path, lora: P
     assert not [name for name in found if name.rpartition("/")[2].startswith(("adapter_", "train", "sched", "rng_"))]
 
 
-def test_scores_that_are_not_numbers_prove_nothing(tmp_path: Path, base: Path) -> None:
-    adapter = save_adapter(base, tmp_path / "adapter", CONFIGS["lora"])
-    path = adapter / "adapter_model.safetensors"
-    state = safetensors.torch.load_file(path)
-    state["base_model.model.classifier.bias"][1] = torch.nan
-    safetensors.torch.save_file(state, path, {"format": "pt"})
+def test_scores_that_are_not_numbers_prove_nothing(lora: Path, tmp_path: Path) -> None:
+    adapter = shutil.copytree(lora, tmp_path / "adapter")
+    bias = {"base_model.model.classifier.bias": torch.tensor([0, torch.nan, 0])}
+    edit_tensors(adapter / "adapter_model.safetensors", lambda state: state | bias)
     with pytest.raises(Unsupported, match="not finite"):
         headscope.edit(adapter, tmp_path / "merged", merge_adapter=True)
     assert not (tmp_path / "merged").exists()
 
 
 @pytest.mark.parametrize("option", [{"texts": "a text"}, {"link": True}])
-def test_a_merge_alone_takes_no_option_without_effect(option: dict[str, Any], tmp_path: Path, base: Path) -> None:
-    adapter = save_adapter(base, tmp_path / "adapter", CONFIGS["lora"])
+def test_a_merge_alone_takes_no_option_without_effect(option: dict[str, Any], lora: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="a merge alone"):
-        headscope.edit(adapter, tmp_path / "merged", merge_adapter=True, **option)
+        headscope.edit(lora, tmp_path / "merged", merge_adapter=True, **option)

@@ -14,15 +14,7 @@ import transformers
 import headscope
 from headscope.errors import HeadscopeError
 from headscope.shell.app import main
-from headscope.slices.repair import repaired_copy as repairing
-from headscope.slices.repair.proof import prove_repair
-from tests.editing.test_which_model import configured, documents, loads, model_of, save, state_of
-
-
-@pytest.fixture(autouse=True)
-def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The proof in this process."""
-    monkeypatch.setattr(repairing, "prove_repair_apart", prove_repair)
+from tests.editing.seeded import configured, documents, loads, model_of, save, save_ranks, state_of
 
 
 class Renamed(OrderedDict[str, Any]):
@@ -77,8 +69,9 @@ PARTS: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
 
 @pytest.mark.parametrize("name", SECOND_MODELS)
 @pytest.mark.parametrize("protocol", [2, 4])
-def test_a_second_model_in_a_file_is_a_candidate_whatever_holds_it(name: str, protocol: int, tmp_path: Path) -> None:
-    folder = configured(tmp_path / "old")
+def test_a_second_model_in_a_file_is_a_candidate_whatever_holds_it(
+    name: str, protocol: int, folder: Path, tmp_path: Path
+) -> None:
     torch.save({"model": state_of(1), **SECOND_MODELS[name]()}, folder / "last.pt", pickle_protocol=protocol)
     found = headscope.repair(folder, tmp_path / "new")
     assert found.verdict.value == "not_determined" and not (tmp_path / "new").exists()
@@ -97,10 +90,9 @@ def test_a_second_model_in_a_file_is_a_candidate_whatever_holds_it(name: str, pr
 @pytest.mark.parametrize("name", PARTS)
 @pytest.mark.parametrize("protocol", [2, 4])
 def test_what_is_not_in_the_state_dict_is_told_with_its_place(
-    name: str, protocol: int, tmp_path: Path, capsys: Any
+    name: str, protocol: int, folder: Path, tmp_path: Path, capsys: Any
 ) -> None:
     build, group = PARTS[name]
-    folder = configured(tmp_path / "old")
     torch.save({"model": state_of(1), **build()}, folder / "last.pt", pickle_protocol=protocol)
     code, report = documents(capsys, "repair", str(folder), "-o", str(tmp_path / "new"))
     assert (code, report["verdict"]) == (1, "incomplete"), report
@@ -110,9 +102,9 @@ def test_what_is_not_in_the_state_dict_is_told_with_its_place(
     assert taken.verdict.value == "proven" and taken.not_taken == tuple(report["not_taken"])
 
 
-def test_the_state_of_a_training_is_no_loss(tmp_path: Path) -> None:
+def test_the_state_of_a_training_is_no_loss(folder: Path, tmp_path: Path) -> None:
     """What torch's optimizer, scheduler, scaler and generators save, and a second name of the same tensors."""
-    folder, model = configured(tmp_path / "old"), model_of(1)
+    model = model_of(1)
     optimizer = torch.optim.AdamW(model.parameters())
     sum(item.sum() for item in model.parameters()).backward()
     before = state_of(1)
@@ -130,14 +122,13 @@ def test_the_state_of_a_training_is_no_loss(tmp_path: Path) -> None:
     loads(tmp_path / "new", before)
 
 
-def test_many_groups_are_told_by_their_top(tmp_path: Path) -> None:
-    folder = configured(tmp_path / "old")
+def test_many_groups_are_told_by_their_top(folder: Path, tmp_path: Path) -> None:
     torch.save({"model": state_of(1), "ema": [[torch.ones(2)] for _ in range(30)]}, folder / "last.pt")
     assert headscope.repair(folder, tmp_path / "new").not_taken == ("ema (30 tensors)",)
 
 
-def test_attributes_of_a_pickled_model_are_told(tmp_path: Path) -> None:
-    folder, model = configured(tmp_path / "old"), model_of(1)
+def test_attributes_of_a_pickled_model_are_told(folder: Path, tmp_path: Path) -> None:
+    model = model_of(1)
     model.prototypes = [torch.ones(3, 2)]
     model.bert.scale = (torch.ones(2),)
     torch.save(model, folder / "whole.pt")
@@ -147,20 +138,11 @@ def test_attributes_of_a_pickled_model_are_told(tmp_path: Path) -> None:
     loads(tmp_path / "new", state_of(1))
 
 
-def _ranks(folder: Path, *states: dict[str, torch.Tensor], **beside: Any) -> Path:
-    step = folder / "global_step2"
-    step.mkdir(parents=True)
-    for rank, state in enumerate(states):
-        torch.save({"module": state, "ds_version": "0.19.8", **beside}, step / f"mp_rank_{rank:02d}_model_states.pt")
-    return step
-
-
 @pytest.mark.parametrize("same", [True, False])
 def test_parts_of_model_parallel_ranks_are_refused_unless_they_are_equal(
-    same: bool, tmp_path: Path, capsys: Any
+    same: bool, folder: Path, tmp_path: Path, capsys: Any
 ) -> None:
-    folder = configured(tmp_path / "old")
-    _ranks(folder, state_of(1), state_of(1 if same else 2))
+    save_ranks(folder, state_of(1), state_of(1 if same else 2))
     code, report = documents(capsys, "repair", str(folder), "-o", str(tmp_path / "new"))
     assert (code, report["verdict"]) == ((0, "proven") if same else (1, "refused")), report
     assert same or "parts of 2 model-parallel ranks, which headscope doesn't join" in report["proof"]["reason"]
@@ -168,75 +150,29 @@ def test_parts_of_model_parallel_ranks_are_refused_unless_they_are_equal(
 
 
 @pytest.mark.parametrize("other", ["layer_00-model_states.pt", "layer_0_expert_1_mp_rank_00_model_states.pt"])
-def test_layers_and_experts_in_other_files_are_refused(other: str, tmp_path: Path) -> None:
-    folder = configured(tmp_path / "old")
-    torch.save({"weight": torch.ones(2)}, _ranks(folder, state_of(1)) / other)
+def test_layers_and_experts_in_other_files_are_refused(other: str, folder: Path, tmp_path: Path) -> None:
+    torch.save({"weight": torch.ones(2)}, save_ranks(folder, state_of(1)) / other)
     found = headscope.repair(folder, tmp_path / "new")
     assert found.verdict.value == "refused" and other in found.proof.reason
 
 
-def test_what_a_client_saved_beside_the_module_of_deepspeed_is_told(tmp_path: Path) -> None:
-    folder = configured(tmp_path / "old")
-    _ranks(folder, state_of(1), ema=state_of(2), optimizer={"state": {0: state_of(3)}, "param_groups": []})
+def test_what_a_client_saved_beside_the_module_of_deepspeed_is_told(folder: Path, tmp_path: Path) -> None:
+    save_ranks(folder, state_of(1), ema=state_of(2), optimizer={"state": {0: state_of(3)}, "param_groups": []})
     found = headscope.repair(folder, tmp_path / "new")
     assert (found.verdict.value, found.not_taken) == ("incomplete", ("ema (41 tensors)",))
 
 
 @pytest.mark.parametrize("name", ["scheduled_net", "optimal", "state"])
-def test_a_second_model_in_a_distributed_checkpoint_is_named_by_whatever_name(name: str, tmp_path: Path) -> None:
+def test_a_second_model_in_a_distributed_checkpoint_is_named_by_whatever_name(
+    name: str, folder: Path, tmp_path: Path
+) -> None:
     import torch.distributed.checkpoint as dcp
 
-    folder = configured(tmp_path / "old")
     kept = {"state": {0: {"exp_avg": torch.ones(2)}}, "param_groups": [{"lr": 0.1}]}
     dcp.save({"model": state_of(1), name: state_of(2), "o": kept}, checkpoint_id=folder)
     found = headscope.repair(folder, tmp_path / "new", take="model")
     assert (found.verdict.value, found.not_taken) == ("proven", (f"{name} (41 tensors)",))
     assert headscope.repair(folder, tmp_path / "other").verdict.value == "not_determined"
-
-
-def _last_and_step(folder: Path) -> None:
-    torch.save({"model": state_of(1), "epoch": 1}, folder / "last.pt")
-    model_of(2).save_pretrained(folder / "checkpoint-2")
-
-
-def _deepspeed_and_best(folder: Path) -> None:
-    _ranks(folder, state_of(1))
-    save(state_of(2), folder / "best.pt")
-
-
-def _step_of_deepspeed_and_best(folder: Path) -> None:
-    for path in _ranks(folder, state_of(1)).iterdir():
-        path.rename(folder / path.name)
-    save(state_of(2), folder / "best.pt")
-
-
-def _deepspeed_and_distributed(folder: Path) -> None:
-    import torch.distributed.checkpoint as dcp
-
-    _ranks(folder, state_of(1))
-    dcp.save(state_of(2), checkpoint_id=folder / "dcp")
-
-
-SEVERAL: dict[str, tuple[Callable[[Path], None], list[str]]] = {
-    "a file and a step": (_last_and_step, ["last.pt:model", "checkpoint-2"]),
-    "DeepSpeed and a file": (_deepspeed_and_best, ["global_step2", "best.pt"]),
-    "a step of DeepSpeed and a file": (_step_of_deepspeed_and_best, [".", "best.pt"]),
-    "DeepSpeed and distributed": (_deepspeed_and_distributed, ["global_step2", "dcp"]),
-}
-
-
-@pytest.mark.parametrize("name", SEVERAL)
-def test_of_several_kinds_none_is_chosen(name: str, tmp_path: Path, capsys: Any) -> None:
-    make, takes = SEVERAL[name]
-    folder = configured(tmp_path / "old")
-    make(folder)
-    code, report = documents(capsys, "repair", str(folder), "-o", str(tmp_path / "new"))
-    assert (code, report["verdict"]) == (3, "not_determined"), report
-    assert [item["take"] for item in report["states"][-1]["candidates"]] == takes
-    for seed, take in enumerate(takes, 1):
-        made = headscope.repair(folder, tmp_path / str(seed), take=take)
-        assert made.verdict.value == "proven", made
-        loads(tmp_path / str(seed), state_of(seed))
 
 
 @pytest.mark.parametrize(
@@ -249,9 +185,8 @@ def test_of_several_kinds_none_is_chosen(name: str, tmp_path: Path, capsys: Any)
     ],
 )
 def test_other_weight_files_are_named_where_the_loader_prefers_one(
-    read: str, other: str, tmp_path: Path, capsys: Any
+    read: str, other: str, folder: Path, tmp_path: Path, capsys: Any
 ) -> None:
-    folder = configured(tmp_path / "old")
     save(state_of(1, "module."), folder / read)
     save(state_of(2, "module."), folder / other)
     code, report = documents(capsys, "repair", str(folder), "-o", str(tmp_path / "new"))
@@ -306,8 +241,9 @@ def test_folders_that_load_nothing_name_their_models(name: str, with_config: boo
 
 
 @pytest.mark.parametrize("held", [{"opt": 1, "epoch": 1}, {"run": [1]}])
-def test_the_one_model_of_a_file_is_repaired_whatever_its_name_is(held: dict[str, Any], tmp_path: Path) -> None:
-    folder = configured(tmp_path / "old")
+def test_the_one_model_of_a_file_is_repaired_whatever_its_name_is(
+    held: dict[str, Any], folder: Path, tmp_path: Path
+) -> None:
     name = next(iter(held))
     torch.save(held | {name: [state_of(1)] if isinstance(held[name], list) else state_of(1)}, folder / "last.pt")
     assert headscope.repair(folder, tmp_path / "new").verdict.value == "proven"
@@ -315,8 +251,7 @@ def test_the_one_model_of_a_file_is_repaired_whatever_its_name_is(held: dict[str
 
 
 @pytest.mark.parametrize("held", [{"params": [torch.ones(2)]}, {"epoch": 1}, Average(), [torch.ones(2)]])
-def test_a_folder_without_weights_is_never_clean(held: Any, tmp_path: Path, capsys: Any) -> None:
-    folder = configured(tmp_path / "old")
+def test_a_folder_without_weights_is_never_clean(held: Any, folder: Path, tmp_path: Path, capsys: Any) -> None:
     torch.save(held, folder / "last.pt")
     with pytest.raises(HeadscopeError):
         headscope.repair(folder, tmp_path / "new")

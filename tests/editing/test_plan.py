@@ -85,11 +85,6 @@ def test_names_can_be_swapped() -> None:
     assert [label.name for label in labels] == ["b", "a"]
 
 
-def test_merged_classes_of_a_sigmoid_have_no_shift() -> None:
-    labels = plan_labels(["a", "b", "c"], LabelChanges(merge={"x": ["a", "b"]}), is_softmax=False)
-    assert labels[0].shift == 0
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

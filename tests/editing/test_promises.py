@@ -3,35 +3,25 @@
 import itertools
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import transformers
-from test_checkpoint_edit import TEXT, logits
 
 import headscope
 from headscope.copies.class_rows import promised_scores
 from headscope.copies.facts import EditedLabel, LabelOrigin
-from headscope.copies.proving import prove_here
 from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.facts import TensorHeader
 from headscope.shell.app import main
-from headscope.slices.edit import checkpoint_edit
-from headscope.slices.edit.classes.class_axis import ClassTensor
-from headscope.slices.edit.classes.score_function import check_shifts
+from headscope.slices.edit.classes import ClassTensor
 from headscope.slices.edit.plan import LabelChanges, plan_labels
-from headscope.slices.edit.promises import ScoreChange, of_function, promises
+from headscope.slices.edit.promises import ScoreChange, check_shifts, of_function, promises
 from headscope.slices.edit.wish import EditWish
-
-
-@pytest.fixture(autouse=True)
-def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint_edit, "prove_apart", prove_here)
-
+from tests.editing.checkpoints import logits, saved
 
 FUNCTIONS = ("softmax", "sigmoid", "none", "not determined")
 CHANGES: tuple[LabelChanges, ...] = (
@@ -251,40 +241,36 @@ def drawn_logits(count: int) -> torch.Tensor:
     return logits
 
 
-def is_possible(change: ScoreChange) -> bool:
-    """Whether an edit doesn't refuse the change with a bias in its last layer."""
-    try:
-        check_shifts(change.labels, [tensor("classifier.bias", 1)], change.wish, change.function)
-    except HeadscopeError:
-        return False
-    return True
-
-
 def tensor(name: str, axes: int) -> ClassTensor:
     return ClassTensor(name, TensorHeader(name, "float32", (3,) * axes, "model.safetensors"), 0)
+
+
+def possible_changes(before: str, function: str, temperature: float) -> Iterator[ScoreChange]:
+    """Of heads of up to four classes with a bias; a change may name a class that a head lacks, or have no place."""
+    for changes, count in itertools.product(CHANGES, (1, 2, 3, 4)):
+        wish = EditWish(changes, temperature)
+        try:
+            labels = plan_labels("abcd"[:count], changes, is_softmax=function == "softmax")
+            check_shifts(labels, [tensor("classifier.bias", 1)], wish, function)
+        except HeadscopeError:
+            continue
+        yield ScoreChange(labels, wish, count, before, function)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 2.0, 0.3])
 @pytest.mark.parametrize(("function_before", "function"), itertools.product(FUNCTIONS, FUNCTIONS))
 def test_every_sentence_holds_of_scores(function_before: str, function: str, temperature: float) -> None:
     told = 0
-    for changes, count in itertools.product(CHANGES, (1, 2, 3, 4)):
-        try:
-            labels = plan_labels("abcd"[:count], changes, is_softmax=function == "softmax")
-        except UsageError:
-            continue  # it names a class that this head lacks
-        change = ScoreChange(labels, EditWish(changes, temperature), count, function_before, function)
-        if not is_possible(change):
-            continue
-        before = drawn_logits(count)
-        scores = Scores(change, before, promised_scores(before, labels, temperature))
+    for change in possible_changes(function_before, function, temperature):
+        before = drawn_logits(change.before)
+        scores = Scores(change, before, promised_scores(before, change.labels, temperature))
         exact, approximate = promises(change, ["float32"])
         for sentence in (*exact, *approximate):
             told += 1
             found = [(check, match) for form, check in SENTENCES.items() if (match := re.fullmatch(form, sentence))]
             assert len(found) == 1, sentence
             check, match = found[0]
-            assert check(scores, *(group or "" for group in match.groups())), (sentence, changes, count)
+            assert check(scores, *(group or "" for group in match.groups())), (sentence, change)
         _check_nothing_is_missing(scores, [*exact, *approximate])
         _check_rounding(change, exact, approximate)
     assert told > 20
@@ -314,14 +300,9 @@ def _check_rounding(change: ScoreChange, exact: list[str], approximate: list[str
 
 def test_the_forms_of_all_sentences_occur() -> None:
     seen = set()
-    for function, changes, temperature in itertools.product(FUNCTIONS, CHANGES, (1.0, 2.0)):
-        for count in (2, 3, 4):
-            try:
-                labels = plan_labels("abcd"[:count], changes, is_softmax=function == "softmax")
-            except UsageError:
-                continue
-            change = ScoreChange(labels, EditWish(changes, temperature), count, function, function)
-            words = itertools.chain(*promises(change, ["float32"])) if is_possible(change) else ()
+    for function, temperature in itertools.product(FUNCTIONS, (1.0, 2.0)):
+        for change in possible_changes(function, function, temperature):
+            words = itertools.chain(*promises(change, ["float32"]))
             seen |= {form for sentence in words for form in SENTENCES if re.fullmatch(form, sentence)}
     assert seen == set(SENTENCES)
 
@@ -371,24 +352,13 @@ def test_another_function_is_told_and_the_same_is_not(before: str, after: str) -
     assert math.isfinite(len(of_function(before, after))) and "not determined" not in of_function(before, after)
 
 
-def small(name: str, folder: Path, count: int, **fields: Any) -> Path:
-    """A class of Transformers with `count` classes a, b, ..., saved with other fields in its configuration."""
-    names = "abcd"[:count]
-    cls: Any = getattr(transformers, name)
-    ids = {name: at for at, name in enumerate(names)}
-    config = cls.config_class(**TEXT, id2label=dict(enumerate(names)), label2id=ids, **fields)
-    torch.manual_seed(1)
-    cls(config).save_pretrained(folder)
-    return folder
-
-
 @pytest.mark.parametrize(
     ("count", "fields"), [(1, {}), (1, {"problem_type": "regression"}), (3, {"problem_type": "regression"})]
 )
 def test_a_threshold_of_a_regression_cannot_be_meant(
     count: int, fields: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    source = small("BertForSequenceClassification", tmp_path / "old", count, **fields)
+    source = saved("BertForSequenceClassification", tmp_path / "old", "abc"[:count], **fields)
     command = ["edit", str(source), "-o", str(tmp_path / "new"), "--threshold", "a=0.3"]
     assert main([*command, "--dry-run"]) == 2
     assert "regression" in capsys.readouterr().err
@@ -402,7 +372,7 @@ def test_a_threshold_of_a_regression_cannot_be_meant(
 
 
 def test_a_problem_type_that_the_forward_does_not_read_makes_no_sigmoid(tmp_path: Path) -> None:
-    source = small("BertForTokenClassification", tmp_path / "old", 3)
+    source = saved("BertForTokenClassification", tmp_path / "old", "abc")
     options: dict[str, Any] = {"problem_type": "multi_label_classification"}
     found = headscope.edit(source, tmp_path / "new", threshold={"a": 0.3}, **options)
     assert not any("sigmoid" in sentence for sentence in (*found.exact, *found.approximate))
@@ -411,7 +381,7 @@ def test_a_problem_type_that_the_forward_does_not_read_makes_no_sigmoid(tmp_path
 
 
 def test_one_score_that_becomes_two_has_a_softmax(tmp_path: Path) -> None:
-    source = small("BertForSequenceClassification", tmp_path / "old", 1)
+    source = saved("BertForSequenceClassification", tmp_path / "old", "a")
     found = headscope.edit(source, tmp_path / "new", add={"b": "zero"}, threshold={"a": 0.3})
     assert not any("sigmoid of its logit" in sentence for sentence in found.exact)
     assert any("those of a softmax, no longer of a regression" in sentence for sentence in found.approximate)
@@ -420,22 +390,14 @@ def test_one_score_that_becomes_two_has_a_softmax(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["GPT2ForSequenceClassification", "LlamaForSequenceClassification"])
-def test_a_merge_without_a_place_for_its_logarithm_is_refused_in_a_dry_run_too(name: str, tmp_path: Path) -> None:
-    source = small(name, tmp_path / "old", 3)
+def test_a_shift_without_a_place_is_refused_in_a_dry_run_too(name: str, tmp_path: Path) -> None:
+    source = saved(name, tmp_path / "old", "abc")
+    merge: dict[str, Any] = {"merge": {"x": ["a", "b"]}}
     for dry_run in (True, False):
-        with pytest.raises(UsageError, match="no bias") as caught:
-            headscope.edit(source, tmp_path / "new", merge={"x": ["a", "b"]}, dry_run=dry_run)
+        with pytest.raises(UsageError, match="no bias, so the logarithm") as caught:
+            headscope.edit(source, tmp_path / "new", dry_run=dry_run, **merge)
+        with pytest.raises(UsageError, match="no bias"):
+            headscope.edit(source, tmp_path / "new", dry_run=dry_run, bias={"a": 1.0})
     assert "probabilities" in caught.value.hint and not (tmp_path / "new").exists()
-
-
-def test_three_equal_scores_become_two_thirds_and_one_third(tmp_path: Path) -> None:
-    source = small("BertForSequenceClassification", tmp_path / "old", 3)
-    model = transformers.BertForSequenceClassification.from_pretrained(source)
-    with torch.no_grad():
-        model.classifier.weight[:] = model.classifier.weight[:1]
-        model.classifier.bias[:] = 0
-    model.save_pretrained(source)
-    found = headscope.edit(source, tmp_path / "new", merge={"x": ["a", "b"]})
-    expected = torch.tensor([2 / 3, 1 / 3]).expand(6, 2)
-    torch.testing.assert_close(logits(tmp_path / "new").softmax(1), expected, rtol=1e-4, atol=1e-5)
-    assert any("only where their logits are equal" in sentence for sentence in found.approximate)
+    found = headscope.edit(source, tmp_path / "new", problem_type="multi_label_classification", **merge)
+    assert found.labels[0].shift == 0 and found.verdict.value == "proven"

@@ -15,8 +15,11 @@ import headscope
 from headscope.copies.facts import EditedLabel, LabelOrigin
 from headscope.copies.proving import ProofTask, prove_here
 from headscope.slices.edit import checkpoint_edit
+from tests.editing.ending import disturb
+from tests.edits import edit_json
 
 NAMES = ("negative", "positive")
+pytestmark = pytest.mark.usefixtures("proofs_apart")
 
 
 @pytest.fixture
@@ -54,15 +57,12 @@ def test_a_rename_needs_no_torch(source: Path, tmp_path: Path) -> None:
 def test_a_byte_that_changed_refuses_the_rename(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
-    copy = checkpoint_edit.copy_files
-
-    def faulty(old: Path, new: Path, *given: Any, **named: Any) -> None:
-        copy(old, new, *given, **named)
+    def damage(old: Path, new: Path, *_: Any) -> None:
         data = bytearray((new / "model.safetensors").read_bytes())
         data[at] ^= 1
         (new / "model.safetensors").write_bytes(data)
 
-    monkeypatch.setattr(checkpoint_edit, "copy_files", faulty)
+    disturb(monkeypatch, checkpoint_edit, "copy_files", damage)
     found = headscope.edit(source, tmp_path / "new", rename={"LABEL_0": "negative"})
     assert found.verdict.value == "refused" and found.proof.base_unchanged is False
     assert not (tmp_path / "new").exists()
@@ -75,8 +75,7 @@ def test_names_that_the_result_lacks_refuse_the_rename(source: Path, tmp_path: P
         str(source), str(tmp_path / "new"), "BertForSequenceClassification", labels, (), 1.0, is_default_class=True
     )
     assert prove_here(task).proof.reason == "the result names other classes"
-    file = tmp_path / "new" / "config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"hidden_act": "relu"}))
+    edit_json(tmp_path / "new" / "config.json", {"hidden_act": "relu"})
     # Another setting may change the scores: they are compared, as after any other edit.
     named = tuple(replace(item, name=name) for item, name in zip(labels, NAMES, strict=True))
     changed = prove_here(replace(task, labels=named))

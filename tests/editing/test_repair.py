@@ -6,10 +6,10 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import peft
 import pytest
-import safetensors.torch
 import torch
 import transformers
 
@@ -17,45 +17,20 @@ import headscope
 from headscope.errors import HeadscopeError, NotFound, UnfinishedOutput, Unsupported, UsageError
 from headscope.shell.app import main
 from headscope.slices.repair import repaired_copy as repairing
-from headscope.slices.repair.proof import prove_repair
-from tests.editing.test_source_unharmed import ended_while_writing
-from tests.families import FAMILIES
-
-LABELS = {"id2label": {0: "no", 1: "maybe", 2: "yes"}, "label2id": {"no": 0, "maybe": 1, "yes": 2}}
-
-
-def classifier(name: str = "bert") -> Any:
-    torch.manual_seed(3)
-    family = FAMILIES[name]
-    return family.build(family.classifier, **(family.pad_token | LABELS))
-
-
-@pytest.fixture(autouse=True)
-def here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The proof in this process, where the test doesn't ask for a separate one: that imports PyTorch again."""
-    if request.function is not test_a_killed_repair_leaves_source_and_no_result:
-        monkeypatch.setattr(repairing, "prove_repair_apart", prove_repair)
+from tests.editing.ending import disturb, ended_while_writing
+from tests.editing.seeded import configured, loads, model_of, save_peft_state, state_of
+from tests.edits import State, edit_tensors
 
 
 @pytest.fixture
 def wrapped(tmp_path: Path) -> Path:
     """A checkpoint with the keys of DataParallel, and files that nobody knows."""
-    folder = tmp_path / "wrapped"
-    model = classifier()
-    model.config.save_pretrained(folder)
-    torch.save({f"module.{key}": value for key, value in model.state_dict().items()}, folder / "pytorch_model.bin")
+    folder = configured(tmp_path / "wrapped")
+    torch.save(state_of(3, "module."), folder / "pytorch_model.bin")
     (folder / "notes.txt").write_text("mine")
     (folder / "deep").mkdir()
     (folder / "deep" / "log.json").write_text("{}")
     return folder
-
-
-def loaded(folder: Path, name: str = "bert") -> dict[str, torch.Tensor]:
-    """What Transformers loads, and that it finds every key."""
-    cls: Any = getattr(transformers, FAMILIES[name].classifier)
-    model, info = cls.from_pretrained(folder, output_loading_info=True)
-    assert not any(info[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys")), info
-    return dict(model.state_dict())
 
 
 def test_a_copy_without_the_state_is_written_and_recorded(wrapped: Path, tmp_path: Path, capsys: Any) -> None:
@@ -67,8 +42,8 @@ def test_a_copy_without_the_state_is_written_and_recorded(wrapped: Path, tmp_pat
     assert found["verdict"] == "proven" and found["left_out"] == ["pytorch_model.bin"]
     proof = found["proof"]
     assert (proof["loads"], proof["tensors_equal"]) == (True, True)
-    assert proof["compared"] == proof["read_by_libraries"] == len(classifier().state_dict())
-    assert all(torch.equal(loaded(new)[name], value) for name, value in classifier().state_dict().items())
+    assert proof["compared"] == proof["read_by_libraries"] == len(state_of(3))
+    loads(new, state_of(3))
     names = {str(path.relative_to(new)) for path in new.rglob("*") if path.is_file()}
     assert names == {"config.json", "model.safetensors", "notes.txt", "deep/log.json", "headscope-repair.json"}
     assert json.loads((new / "headscope-repair.json").read_text())["verdict"] == "proven"
@@ -77,49 +52,39 @@ def test_a_copy_without_the_state_is_written_and_recorded(wrapped: Path, tmp_pat
     assert "Nothing to repair" in capsys.readouterr().out
 
 
-def test_the_proof_fails_on_every_fault(wrapped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = repairing.write_weights
+@pytest.mark.parametrize(
+    ("change", "still_loads"),
+    [
+        (lambda state: state["classifier.bias"].add_(1), True),
+        (lambda state: state.pop("bert.pooler.dense.bias"), False),
+    ],
+)
+def test_the_proof_fails_on_every_fault(
+    change: Callable[[State], object], still_loads: bool, wrapped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def damage(folder: Path, *_: Any) -> None:
+        edit_tensors(folder / "model.safetensors", change)
 
-    def found(change: Callable[[dict[str, torch.Tensor]], object]) -> headscope.RepairedCopy:
-        def faulty(folder: Path, *given: Any) -> None:
-            write(folder, *given)
-            state = safetensors.torch.load_file(folder / "model.safetensors")
-            change(state)
-            safetensors.torch.save_file(state, folder / "model.safetensors", {"format": "pt"})
-
-        monkeypatch.setattr(repairing, "write_weights", faulty)
-        return headscope.repair(wrapped, tmp_path / "new")
-
-    one = found(lambda state: state["classifier.bias"].add_(1))
-    lacking = found(lambda state: state.pop("bert.pooler.dense.bias"))
-    assert one.proof.tensors_equal is False and one.proof.loads is True
-    assert lacking.proof.tensors_equal is False and lacking.proof.loads is False
-    assert one.verdict.value == "refused" and [path.name for path in tmp_path.iterdir()] == ["wrapped"]
+    disturb(monkeypatch, repairing, "write_weights", damage)
+    found = headscope.repair(wrapped, tmp_path / "new")
+    assert (found.proof.tensors_equal, found.proof.loads) == (False, still_loads)
+    assert found.verdict.value == "refused" and [path.name for path in tmp_path.iterdir()] == ["wrapped"]
     assert main(["repair", str(wrapped), "-o", str(tmp_path / "new")]) == 1
 
 
 def test_a_source_that_changes_meanwhile_or_a_full_disk_leaves_nothing(
     wrapped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = repairing.write_weights
-
-    def changing(*given: Any) -> None:
-        write(*given)
-        (wrapped / "notes.txt").write_text("changed")
-
-    monkeypatch.setattr(repairing, "write_weights", changing)
+    disturb(monkeypatch, repairing, "write_weights", lambda *_: (wrapped / "notes.txt").write_text("changed"))
     with pytest.raises(NotFound, match="changed while"):
         headscope.repair(wrapped, tmp_path / "new")
-
-    def full(*given: Any, **options: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(repairing, "copy_files", full)
+    monkeypatch.setattr(repairing, "copy_files", Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(HeadscopeError, match="No space left"):
         headscope.repair(wrapped, tmp_path / "new")
     assert [path.name for path in tmp_path.iterdir()] == ["wrapped"]
 
 
+@pytest.mark.usefixtures("proofs_apart")
 def test_a_killed_repair_leaves_source_and_no_result(wrapped: Path, tmp_path: Path) -> None:
     states, room = repairing.file_states(wrapped), tmp_path / "room"
     room.mkdir()
@@ -145,9 +110,7 @@ def _touch(path: str) -> None:
 
 @pytest.mark.parametrize("legacy", [False, True])
 def test_a_pickle_of_foreign_objects_is_not_run(legacy: bool, tmp_path: Path) -> None:
-    model, folder = classifier(), tmp_path / "run"
-    model.config.save_pretrained(folder)
-    weights = dict(model.state_dict())
+    folder, weights = configured(tmp_path / "run"), state_of(3)
     name = "bert.encoder.layer.0.output.dense.weight"
     weights[name] = weights[name].t().contiguous().t()  # stored with other strides
     held = {"hyper": _Runs(tmp_path / "ran"), "state": {"model": weights}}
@@ -155,7 +118,7 @@ def test_a_pickle_of_foreign_objects_is_not_run(legacy: bool, tmp_path: Path) ->
     found = headscope.repair(folder, tmp_path / "new")
     assert found.verdict.value == "proven" and not (tmp_path / "ran").exists()
     assert (found.proof.compared, found.proof.read_by_libraries) == (41, 0)
-    assert all(torch.equal(loaded(tmp_path / "new")[key], value) for key, value in model.state_dict().items())
+    loads(tmp_path / "new", state_of(3))
     pickle.loads(pickle.dumps(_Runs(tmp_path / "ran")))
     assert (tmp_path / "ran").exists()  # what would have happened
 
@@ -166,22 +129,12 @@ def _megatron(folder: Path) -> None:
 
 
 def _without_config(folder: Path) -> None:
-    classifier().save_pretrained(folder)
+    model_of(3).save_pretrained(folder)
     (folder / "config.json").unlink()
 
 
-def _adapter(folder: Path) -> None:
-    model = classifier()
-    model.config.save_pretrained(folder)
-    query = "bert.encoder.layer.0.attention.self.query"
-    state = {f"base_model.model.{key}": value for key, value in model.state_dict().items()}
-    state |= {f"base_model.model.{query}.lora_A.default.weight": torch.ones(4, 32)}
-    state[f"base_model.model.{query}.base_layer.weight"] = state.pop(f"base_model.model.{query}.weight")
-    torch.save(state, folder / "pytorch_model.bin")
-
-
 def _pointers(folder: Path) -> None:
-    classifier().config.save_pretrained(folder)
+    configured(folder)
     text = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 99999\n"
     (folder / "model.safetensors").write_text(text)
 
@@ -191,11 +144,11 @@ def _pointers(folder: Path) -> None:
     [
         (_megatron, "Megatron Bridge"),
         (_without_config, "--config FOLDER_OR_ID"),
-        (_adapter, "--set lora_alpha=N"),
+        (save_peft_state, "--set lora_alpha=N"),
         (_pointers, "git lfs pull"),
     ],
 )
-def test_what_a_person_has_to_give_is_said(make: Callable[[Path], None], hint: str, tmp_path: Path) -> None:
+def test_what_a_person_has_to_give_is_said(make: Callable[[Path], object], hint: str, tmp_path: Path) -> None:
     make(tmp_path / "old")
     with pytest.raises(HeadscopeError) as caught:
         headscope.repair(tmp_path / "old", tmp_path / "new")
@@ -218,7 +171,7 @@ def test_bad_input_is_a_sentence(wrapped: Path, tmp_path: Path) -> None:
 def test_a_configuration_that_is_given_has_to_load_everything(tmp_path: Path) -> None:
     """Funnel: no shape tells its blocks, so that headscope offers no configuration."""
     config = transformers.FunnelConfig(
-        vocab_size=99, d_model=64, n_head=4, d_head=16, d_inner=96, block_sizes=[1, 1, 1], **LABELS
+        vocab_size=99, d_model=64, n_head=4, d_head=16, d_inner=96, block_sizes=[1, 1, 1], num_labels=3
     )
     model = transformers.FunnelForSequenceClassification(config)
     model.save_pretrained(tmp_path / "old")
@@ -237,32 +190,28 @@ def test_a_configuration_that_is_given_has_to_load_everything(tmp_path: Path) ->
     assert other.verdict.value == "refused" and not (tmp_path / "other").exists()
 
 
-def test_a_single_file_is_repaired_with_the_settings_beside_it(wrapped: Path, tmp_path: Path) -> None:
+def test_a_single_file_is_repaired_with_the_settings_beside_it_and_names_what_it_leaves(
+    wrapped: Path, tmp_path: Path
+) -> None:
     (file,) = wrapped.glob("*.bin")
     (wrapped / "other.bin").write_bytes(b"another file")
+    (wrapped / "plot.png").write_bytes(b"a picture")
     found = headscope.repair(file, tmp_path / "new")
     assert (found.verdict.value, found.source) == ("proven", str(file))
-    assert all(torch.equal(loaded(tmp_path / "new")[name], value) for name, value in classifier().state_dict().items())
+    loads(tmp_path / "new", state_of(3))
     assert not (tmp_path / "new" / "other.bin").exists()
-
-
-def test_an_adapter_without_the_head_is_not_called_clean(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    classifier().base_model.save_pretrained(tmp_path / "base")
-    model = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "base")
-    peft.get_peft_model(model, peft.LoraConfig(target_modules=["query"])).save_pretrained(tmp_path / "adapter")
-    assert main(["repair", str(tmp_path / "adapter"), "-o", str(tmp_path / "new")]) == 3
-    assert "classifier.weight" in capsys.readouterr().err and not (tmp_path / "new").exists()
-
-
-def test_a_single_file_names_itself_and_what_it_leaves(wrapped: Path, tmp_path: Path) -> None:
-    (file,) = wrapped.glob("*.bin")
-    (wrapped / "plot.png").write_bytes(b"a picture")
-    headscope.repair(file, tmp_path / "new")
-    record = json.loads((tmp_path / "new" / "headscope-repair.json").read_text())
-    assert record["source"] == str(file)
+    assert json.loads((tmp_path / "new" / "headscope-repair.json").read_text())["source"] == str(file)
     assert "plot.png" in headscope.repair(file, tmp_path / "again", dry_run=True).left_out
     with pytest.raises(UsageError, match="is not a file of weights"):
         headscope.repair(wrapped / "config.json", tmp_path / "other")
     (wrapped / "model.bin.index.json").write_text(json.dumps({"weight_map": {"a": file.name}}))
     with pytest.raises(UsageError, match="one shard"):
         headscope.repair(file, tmp_path / "other")
+
+
+def test_an_adapter_without_the_head_is_not_called_clean(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model_of(3).base_model.save_pretrained(tmp_path / "base")
+    model = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "base")
+    peft.get_peft_model(model, peft.LoraConfig(target_modules=["query"])).save_pretrained(tmp_path / "adapter")
+    assert main(["repair", str(tmp_path / "adapter"), "-o", str(tmp_path / "new")]) == 3
+    assert "classifier.weight" in capsys.readouterr().err and not (tmp_path / "new").exists()

@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
-import safetensors.torch
 import torch
 
 import headscope
@@ -16,29 +16,15 @@ from headscope.facts import CheckpointState, Repair, StateKind
 from headscope.shell.app import main
 from headscope.slices.repair import repaired_copy as repairing
 from headscope.slices.repair.given import check_trust
-from headscope.slices.repair.proof import prove_repair
-from headscope.slices.repair.steps import RepairWish
-from tests.families import FAMILIES
-
-_QUERY = "bert.encoder.layer.0.attention.self.query"
-
-
-@pytest.fixture(autouse=True)
-def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The proof in this process."""
-    monkeypatch.setattr(repairing, "prove_repair_apart", prove_repair)
+from tests.editing.ending import disturb
+from tests.editing.seeded import model_of, save, save_peft_state, state_of
+from tests.edits import contents, edit_json
 
 
 @pytest.fixture
-def model() -> Any:
-    torch.manual_seed(3)
-    return FAMILIES["bert"].build(FAMILIES["bert"].classifier, num_labels=3)
-
-
-@pytest.fixture
-def bare(model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Weights without a configuration, which is proposed at once; `config.json` is beside the folder."""
-    folder = tmp_path / "bare"
+    folder, model = tmp_path / "bare", model_of(3)
     model.save_pretrained(folder)
     (folder / "config.json").rename(tmp_path / "config.json")
     (folder / "notes.txt").write_text("mine")
@@ -59,22 +45,15 @@ def bare(model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def adapter(model: Any, tmp_path: Path) -> Path:
-    """The state dict of a PEFT model, whose config.json names code in the folder."""
-    folder = tmp_path / "adapter"
-    model.config.save_pretrained(folder)
-    state = {f"base_model.model.{key}": value for key, value in model.state_dict().items()}
-    state[f"base_model.model.{_QUERY}.base_layer.weight"] = state.pop(f"base_model.model.{_QUERY}.weight")
-    state |= {f"base_model.model.{_QUERY}.lora_A.default.weight": torch.ones(4, 32)}
-    torch.save(state, folder / "pytorch_model.bin")
+def adapter(tmp_path: Path) -> Path:
+    folder = save_peft_state(tmp_path / "adapter")
     (folder / "notes.txt").write_text("mine")
     return folder
 
 
 def test_code_of_a_checkpoint_that_nobody_trusts_is_not_run(adapter: Path, tmp_path: Path) -> None:
-    config = json.loads((adapter / "config.json").read_text())
-    config["auto_map"] = {"AutoModelForSequenceClassification": "evil.Evil", "AutoConfig": "evil.Evil"}
-    (adapter / "config.json").write_text(json.dumps(config))
+    names = {"AutoModelForSequenceClassification": "evil.Evil", "AutoConfig": "evil.Evil"}
+    edit_json(adapter / "config.json", {"auto_map": names})
     (adapter / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').write('run')\nclass Evil: pass\n")
     for dry_run in (True, False):
         with pytest.raises(Unsupported, match="auto_map") as caught:
@@ -100,10 +79,9 @@ def test_a_configuration_with_too_few_layers_is_refused(bare: Path, tmp_path: Pa
     assert whole.verdict.value == "proven" and whole.proof.files_equal
 
 
-def test_a_result_whose_head_has_another_name_is_not_called_whole(model: Any, tmp_path: Path, capsys: Any) -> None:
-    folder, new = tmp_path / "run", tmp_path / "new"
-    model.config.save_pretrained(folder)
-    state = {key.replace("classifier", "own_head"): value for key, value in model.state_dict().items()}
+def test_a_result_whose_head_has_another_name_is_not_called_whole(folder: Path, tmp_path: Path, capsys: Any) -> None:
+    new = tmp_path / "new"
+    state = {key.replace("classifier", "own_head"): value for key, value in state_of(3).items()}
     torch.save({"state_dict": state, "epoch": 3, "pytorch-lightning_version": "2.5"}, folder / "last.ckpt")
     assert main(["repair", str(folder), "-o", str(new), "-q"]) == 1
     first = capsys.readouterr().out
@@ -115,18 +93,13 @@ def test_a_result_whose_head_has_another_name_is_not_called_whole(model: Any, tm
 
 
 def test_a_relative_path_is_that_of_the_caller(adapter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wishes: list[RepairWish] = []
-
-    def seen(request: Any, output: Path, wish: RepairWish, tell: Any) -> Any:
-        wishes.append(wish)
-        raise NotFound("seen", "")
-
+    seen = Mock(side_effect=NotFound("seen", ""))
     monkeypatch.setattr(repairing, "repair_checkpoint", seen)
     monkeypatch.chdir(tmp_path)
     for given in ("adapter", "owner/name"):
         with pytest.raises(NotFound):
             headscope.repair(adapter, "new", config=given)
-    assert [wish.config for wish in wishes] == [str(tmp_path / "adapter"), "owner/name"]
+    assert [call.args[2].config for call in seen.call_args_list] == [str(tmp_path / "adapter"), "owner/name"]
 
 
 @pytest.mark.parametrize("kind", ["adapter", "bare"])
@@ -134,7 +107,7 @@ def test_a_library_that_writes_does_not_reach_the_source(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = request.getfixturevalue(kind)
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    before = contents(folder)
     written = []
 
     def writing(code: str, target: Path) -> None:
@@ -147,7 +120,7 @@ def test_a_library_that_writes_does_not_reach_the_source(
     with pytest.raises(HeadscopeError):
         headscope.repair(folder, tmp_path / "new", settings=settings, defaults=not settings, link=True)
     assert "notes.txt" in written
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert contents(folder) == before
 
 
 def test_every_open_setting_is_given_or_accepted(bare: Path, tmp_path: Path) -> None:
@@ -170,15 +143,12 @@ def test_every_open_setting_is_given_or_accepted(bare: Path, tmp_path: Path) -> 
 
 
 def test_an_option_that_no_step_takes_ends_the_repair_before_it_begins(
-    bare: Path, adapter: Path, model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bare: Path, adapter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clean = tmp_path / "clean"
-    model.save_pretrained(clean)
+    model_of(3).save_pretrained(clean)
 
-    def fails(*given: Any) -> None:
-        raise AssertionError("work began")
-
-    monkeypatch.setattr(repairing, "_carry_out", fails)
+    monkeypatch.setattr(repairing, "_carry_out", Mock(side_effect=AssertionError("work began")))
     config, alpha = str(tmp_path / "config.json"), {"lora_alpha": 16}
     refused: list[tuple[Path, dict[str, Any], str]] = [
         (bare, {"config": config, "defaults": True}, "defaults"),
@@ -220,20 +190,16 @@ def test_a_configuration_that_is_no_json_is_a_sentence(content: bytes, bare: Pat
 
 
 def test_files_that_stay_are_compared_and_are_not_the_weights(
-    model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "wrapped"
-    model.config.save_pretrained(folder)
-    torch.save({f"module.{key}": value for key, value in model.state_dict().items()}, folder / "pytorch_model.bin")
-    safetensors.torch.save_file({"average": torch.ones(2)}, folder / "model_ema.safetensors")
+    save(state_of(3, "module."), folder / "pytorch_model.bin")
+    save({"average": torch.ones(2)}, folder / "model_ema.safetensors")
     found = headscope.repair(folder, tmp_path / "new")
     assert found.verdict.value == "proven" and found.proof.files_equal is True
-    copy = repairing.copy_files
 
-    def faulty(source: Path, target: Path, *given: Any, **options: Any) -> None:
-        copy(source, target, *given, **options)
+    def damage(source: Path, target: Path, *_: Any) -> None:
         (target / "model_ema.safetensors").write_bytes(b"other")
 
-    monkeypatch.setattr(repairing, "copy_files", faulty)
+    disturb(monkeypatch, repairing, "copy_files", damage)
     other = headscope.repair(folder, tmp_path / "other")
     assert other.verdict.value == "refused" and other.proof.files_equal is False

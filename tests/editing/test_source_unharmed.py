@@ -2,86 +2,42 @@
 
 import json
 import os
-import shutil
 import signal
 import stat
-import subprocess
-import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
 import transformers
-from tokenizers import Tokenizer, models
 
 import headscope
+from headscope.copies import writing
 from headscope.copies.config_changes import card_with_edit
-from headscope.copies.proving import prove_here
 from headscope.errors import NotFound, UnfinishedOutput, UsageError
 from headscope.shell.app import main
-from headscope.slices.edit import checkpoint_edit
-from tests import warm
-from tests.cli.test_outputs import digests
-from tests.editing.test_checkpoint_edit import saved
-
-AS_IN_A_TERMINAL = """
-import os, signal, sys
-from headscope.shell import main
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job hands on that it is ignored
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # and so does nohup
-with open(sys.argv[1], "w") as file:
-    file.write(str(os.getpid()))
-sys.exit(main(sys.argv[2:]))
-"""
+from tests.editing.checkpoints import into_cache, saved
+from tests.editing.ending import ended_while_writing
+from tests.edits import contents, edit_json
+from tests.scorers import save_tokenizer
 
 
-def ended_while_writing(room: Path, number: int, pid: Path, *command: str) -> int:
-    """Runs a command that writes into an empty folder, ends it when it has begun to write; gives its exit code."""
-    words = ["-c", AS_IN_A_TERMINAL, str(pid), *command, "-o", str(room / "new")]
-    with subprocess.Popen([*warm.python(), *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        while not list(room.iterdir()) and process.poll() is None:
-            time.sleep(0.005)
-        os.kill(int(pid.read_text()), number)
-        return process.wait(120)
-
-
-@pytest.fixture(autouse=True)
-def here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The proof in this process, where no process is ended."""
-    if "ended" not in request.function.__name__:
-        monkeypatch.setattr(checkpoint_edit, "prove_apart", prove_here)
-
-
-def make_classifier(folder: Path) -> Path:
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
     """A classifier in shards, with a tokenizer that Transformers saved."""
-    saved("BertForSequenceClassification", folder, max_shard_size="20KB")
-    words = {word: at for at, word in enumerate(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b"))}
-    tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
-    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]").save_pretrained(folder)
+    folder = saved("BertForSequenceClassification", tmp_path / "old", max_shard_size="20KB")
+    save_tokenizer(folder)
     (folder / "README.md").write_text("# A model\n")
     return folder
 
 
-def into_cache(folder: Path, root: Path) -> Path:
-    """A copy of a checkpoint as the Hub's client keeps it: links into `blobs`."""
-    repository = root / "models--owner--name"
-    snapshot = repository / "snapshots" / ("a" * 40)
-    for part in (snapshot, repository / "blobs", repository / "refs"):
-        part.mkdir(parents=True)
-    for path in folder.iterdir():
-        shutil.copy(path, repository / "blobs" / f"blob-{path.name}")
-        (snapshot / path.name).symlink_to(f"../../blobs/blob-{path.name}")
-    return snapshot
-
-
 @pytest.mark.parametrize("in_cache", [False, True])
 def test_a_linked_result_can_be_saved_into_without_writing_through_to_the_source(
-    tmp_path: Path, in_cache: bool
+    source: Path, tmp_path: Path, in_cache: bool
 ) -> None:
-    source = make_classifier(tmp_path / "old")
     source = into_cache(source, tmp_path) if in_cache else source
-    before = digests(source)
+    before = contents(source)
     found = headscope.edit(source, tmp_path / "new", drop="bad", link=True)
     assert found.verdict.value == "proven"
     linked = {path.name for path in (tmp_path / "new").iterdir() if path.stat().st_nlink > 1}
@@ -98,26 +54,26 @@ def test_a_linked_result_can_be_saved_into_without_writing_through_to_the_source
         if path.suffix not in (".safetensors",):
             with path.open("a") as file:
                 file.write("\n")
-    assert digests(source) == before
+    assert contents(source) == before
 
 
-def test_the_hubs_cache_is_not_edited_in_place_and_not_written_into(tmp_path: Path) -> None:
-    snapshot = into_cache(make_classifier(tmp_path / "old"), tmp_path)
-    before = digests(snapshot)
+def test_the_hubs_cache_is_not_edited_in_place_and_not_written_into(source: Path, tmp_path: Path) -> None:
+    snapshot = into_cache(source, tmp_path)
+    before = contents(snapshot)
     (tmp_path / "elsewhere").symlink_to(snapshot)
     for path in (snapshot, tmp_path / "elsewhere", f"{snapshot}/"):
         with pytest.raises(UsageError, match="cache"):
             headscope.edit(path, in_place=True, drop="bad")
     for output in (snapshot.parent / "new", snapshot.parents[1] / "blobs" / "new"):
         with pytest.raises(UsageError, match="Hub's cache"):
-            headscope.edit(tmp_path / "old", output, drop="bad")
+            headscope.edit(source, output, drop="bad")
     loose = tmp_path / "loose"  # links into blobs, without the folders of a cache around
     loose.mkdir()
     for path in snapshot.iterdir():
         (loose / path.name).symlink_to(path.resolve())
     with pytest.raises(UsageError, match="Hub's cache"):
         headscope.edit(loose, in_place=True, drop="bad")
-    assert digests(snapshot) == before
+    assert contents(snapshot) == before
 
 
 def modes(folder: Path) -> dict[str, int]:
@@ -128,9 +84,8 @@ def modes(folder: Path) -> dict[str, int]:
 @pytest.mark.parametrize("place", ["new", "existing", "in place"])
 @pytest.mark.parametrize(("of_folder", "of_file"), [(0o700, 0o600), (0o750, 0o640), (0o755, 0o644)])
 def test_the_result_has_no_permission_that_the_source_lacks(
-    tmp_path: Path, place: str, of_folder: int, of_file: int
+    source: Path, tmp_path: Path, place: str, of_folder: int, of_file: int
 ) -> None:
-    source = make_classifier(tmp_path / "old")
     (source / "1_Pooling").mkdir(mode=0o700)
     (source / "1_Pooling" / "config.json").write_text("{}")
     for path in source.rglob("*"):
@@ -146,8 +101,7 @@ def test_the_result_has_no_permission_that_the_source_lacks(
     assert {mode for name, mode in found.items() if "." in name[1:]} == {of_file}, found
 
 
-def test_the_umask_is_never_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = make_classifier(tmp_path / "old")
+def test_the_umask_is_never_set(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = os.umask(0o027)
     monkeypatch.setattr(os, "umask", None)
     try:
@@ -161,27 +115,23 @@ def test_the_umask_is_never_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    ("card", "end"),
+    ("card", "encoding", "end"),
     [
-        ("# Modèle\r\n\r\nfin  \r\n\r\n".encode(), "\r\n"),
-        ("# Modèle".encode("latin-1"), "\n"),
-        (b"\xff\xfe" + "# Modèle\n".encode("utf-16-le"), "\n"),
-        (b"", "\n"),
+        ("# Modèle\r\n\r\nfin  \r\n\r\n".encode(), "utf-8", "\r\n"),
+        ("# Modèle".encode("latin-1"), "latin-1", "\n"),
+        (b"\xff\xfe" + "# Modèle\n".encode("utf-16-le"), "utf-16-le", "\n"),
+        (b"", "utf-8", "\n"),
     ],
 )
-def test_a_card_is_appended_to_and_stays_byte_for_byte(card: bytes, end: str) -> None:
+def test_a_card_is_appended_to_and_stays_byte_for_byte(card: bytes, encoding: str, end: str) -> None:
     found = card_with_edit(card, ["Größe → 2", "two"])
     assert found.startswith(card)
-    encoding = (
-        "utf-16-le" if card.startswith(b"\xff\xfe") else "utf-8" if card != "# Modèle".encode("latin-1") else "latin-1"
-    )
     added = found[len(card) :].decode(encoding)
     assert "## Edited with headscope" in added and added.count(end) == added.count("\n")
     assert "Größe" in added and ("→" in added) == (encoding != "latin-1")
 
 
-def test_an_index_keeps_its_other_fields(tmp_path: Path) -> None:
-    source = make_classifier(tmp_path / "old")
+def test_an_index_keeps_its_other_fields(source: Path, tmp_path: Path) -> None:
     index = source / "model.safetensors.index.json"
     body = json.loads(index.read_text())
     body["mine"] = {"a": 1}
@@ -199,19 +149,26 @@ HEADS = (
     "model.torchscript", "model.pte", "head.mlpackage/Data/weights", "saved_model.pb", "model_head.pkl",
     "coreml.mlmodel", "model.fp16.safetensors", "model.safetensors.q4", "flax_model.msgpack", "classifier.npz",
     "consolidated.00.pth", "variables/variables.data-00000-of-00001", "model.engine", "weights",
-    "tf_model.h5.index.json",
+    "tf_model.h5.index.json", "pytorch_model.bin", "optimizer.pt", "2_Dense/model.safetensors",
 )  # fmt: skip
+HEADS_UNDER_OTHER_NAMES = (
+    "license_plate_head.safetensors", "notice_head.pt", "merges_model.pt", "vocab_classifier.onnx", "vocab_head.npy",
+    "sentencepiece_head.model", "eval_results.json", "head_config.json", "head.csv", "head.txt", "head.yml",
+)  # fmt: skip
+STAYS = dict.fromkeys(HEADS, "x") | {
+    **dict.fromkeys(HEADS_UNDER_OTHER_NAMES, json.dumps([0.125 + at for at in range(300)])),
+    "rows.json": json.dumps([at + 0.5 for at in range(100)]), "whole.json": json.dumps([7] * 1000),
+    "coded.json": json.dumps("A1" * 5000), ".git/HEAD": "h", ".cache/x": "c",
+    "modules.json": json.dumps([{"path": ""}, {"path": "2_Dense"}]),  # names a folder that stays behind
+}  # fmt: skip
+GOES = ("thresholds.json", "notes.txt", "assets/a.png", "emoji_vocab.txt", "training_args.bin")
 
 
-def test_what_may_hold_the_old_head_stays_behind_and_is_listed_with_everything_else(tmp_path: Path) -> None:
-    source = make_classifier(tmp_path / "old")
-    for name in HEADS:
+def test_what_may_hold_the_old_head_stays_behind_and_is_listed_with_everything_else(
+    source: Path, tmp_path: Path
+) -> None:
+    for name, text in (STAYS | dict.fromkeys(GOES, '{"a": 0.5}')).items():
         (source / name).parent.mkdir(parents=True, exist_ok=True)
-        (source / name).write_bytes(b"x")
-    (source / "rows.json").write_text(json.dumps([at + 0.5 for at in range(100)]))
-    for name, text in {"thresholds.json": '{"a": 0.5}', "notes.txt": "n", "assets/a.png": "p", "emoji_vocab.txt": "v",
-                       ".git/HEAD": "h", ".cache/x": "c"}.items():  # fmt: skip
-        (source / name).parent.mkdir(exist_ok=True)
         (source / name).write_text(text)
     (source / "empty").mkdir()
     (source / "deep" / "empty").mkdir(parents=True)
@@ -219,34 +176,25 @@ def test_what_may_hold_the_old_head_stays_behind_and_is_listed_with_everything_e
     (source / "broken").symlink_to(tmp_path / "nothing")
     os.mkfifo(source / "pipe")
     found = headscope.edit(source, tmp_path / "new", drop="bad")
-    expected = {f"{name.partition('/')[0]}/" if "/" in name else name for name in HEADS}
-    expected |= {"rows.json", ".git/", ".cache/", "empty/ (empty)", "deep/", "linked/ (a link)"}
-    assert set(found.left_out) == expected | {"broken (not a file)", "pipe (not a file)"}
+    expected = {f"{name.partition('/')[0]}/" if "/" in name else name for name in STAYS}
+    expected |= {"empty/ (empty)", "deep/", "linked/ (a link)", "broken (not a file)", "pipe (not a file)"}
+    assert set(found.left_out) == expected
     there = {path.relative_to(tmp_path / "new").as_posix() for path in (tmp_path / "new").rglob("*") if path.is_file()}
-    assert {"thresholds.json", "notes.txt", "assets/a.png", "emoji_vocab.txt", "tokenizer.json"} <= there
-    assert not there.intersection(HEADS)
+    assert {*GOES, "tokenizer.json"} <= there
+    assert not there.intersection(STAYS)
 
 
-def test_modules_whose_weights_stay_behind_are_not_named(tmp_path: Path) -> None:
-    source = make_classifier(tmp_path / "old")
-    (source / "2_Dense").mkdir()
-    (source / "2_Dense" / "model.safetensors").write_bytes(b"x")
-    (source / "modules.json").write_text(json.dumps([{"path": ""}, {"path": "2_Dense"}]))
-    found = headscope.edit(source, tmp_path / "new", drop="bad")
-    assert {"2_Dense/", "modules.json"} <= set(found.left_out)
-
-
-def test_an_edit_in_place_that_was_ended_between_its_renames_says_how_to_go_back(tmp_path: Path) -> None:
-    make_classifier(tmp_path / "model.before-edit")
+def test_an_edit_in_place_that_was_ended_between_its_renames_says_how_to_go_back(source: Path, tmp_path: Path) -> None:
+    source.rename(tmp_path / "model.before-edit")
     with pytest.raises(NotFound) as caught:
         headscope.edit(tmp_path / "model", in_place=True, drop="bad")
     assert caught.value.hint == f"bring it back: mv {tmp_path}/model.before-edit {tmp_path}/model"
 
 
 def test_a_folder_that_a_kill_left_is_named_with_the_command_that_removes_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    source, left = make_classifier(tmp_path / "old"), tmp_path / ".new.headscope-1a2b3c4d"
+    left = tmp_path / ".new.headscope-1a2b3c4d"
     left.mkdir()
     assert main(["edit", str(source), "-o", str(tmp_path / "new"), "--drop", "bad", "-q"]) == 0
     assert (
@@ -258,12 +206,14 @@ def test_a_folder_that_a_kill_left_is_named_with_the_command_that_removes_it(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
-def test_an_edit_that_is_ended_while_it_writes_leaves_the_source_and_no_result(tmp_path: Path, number: int) -> None:
-    source, room = make_classifier(tmp_path / "old"), tmp_path / "room"
+def test_an_edit_that_is_ended_while_it_writes_leaves_the_source_and_no_result(
+    source: Path, tmp_path: Path, number: int
+) -> None:
+    room = tmp_path / "room"
     room.mkdir()
-    before = digests(source)
+    before = contents(source)
     code = ended_while_writing(room, number, tmp_path / "pid", "edit", str(source), "--drop", "bad")
-    assert digests(source) == before and not (room / "new").exists()
+    assert contents(source) == before and not (room / "new").exists()
     left = list(room.iterdir())
     if number == signal.SIGKILL:
         assert code == -number and len(left) == 1
@@ -274,20 +224,6 @@ def test_an_edit_that_is_ended_while_it_writes_leaves_the_source_and_no_result(t
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["license_plate_head.safetensors", "notice_head.pt", "merges_model.pt", "vocab_classifier.onnx", "vocab_head.npy",
-     "sentencepiece_head.model", "eval_results.json", "head_config.json", "head.csv", "head.txt", "head.yml",
-     "whole.json", "coded.json"],
-)  # fmt: skip
-def test_a_head_under_the_name_of_something_else_stays_behind(tmp_path: Path, name: str) -> None:
-    source = make_classifier(tmp_path / "old")
-    rows = {"whole.json": json.dumps([7] * 1000), "coded.json": json.dumps("A1" * 5000)}
-    (source / name).write_text(rows.get(name, json.dumps([0.125 + at for at in range(300)])))
-    found = headscope.edit(source, tmp_path / "new", drop="bad")
-    assert name in found.left_out and not (tmp_path / "new" / name).exists()
-
-
-@pytest.mark.parametrize(
     ("name", "content"),
     [
         ("prophetnet.tokenizer", b"a\n"), ("tiktoken.model", b"IQ== 0\nIg== 1\n"), ("tekken.json", b"{}"),
@@ -295,8 +231,9 @@ def test_a_head_under_the_name_of_something_else_stays_behind(tmp_path: Path, na
         ("1_Pooling/config.json", b"{}"), ("code/own.py", b"x = [0.5] * 100"), ("chat_template.jinja", b"{{ x }}"),
     ],
 )  # fmt: skip
-def test_what_the_result_needs_is_taken_over_whatever_is_beside_it(tmp_path: Path, name: str, content: bytes) -> None:
-    source = make_classifier(tmp_path / "old")
+def test_what_the_result_needs_is_taken_over_whatever_is_beside_it(
+    source: Path, tmp_path: Path, name: str, content: bytes
+) -> None:
     (source / name).parent.mkdir(exist_ok=True)
     (source / name).write_bytes(content)
     (source / name).with_name(".DS_Store").write_bytes(b"\0")
@@ -306,19 +243,13 @@ def test_what_the_result_needs_is_taken_over_whatever_is_beside_it(tmp_path: Pat
     assert sum(item.endswith((".DS_Store", "__pycache__/")) for item in found.left_out) == 2
 
 
-def test_blanks_around_a_name_belong_to_it(tmp_path: Path) -> None:
-    source = make_classifier(tmp_path / "old")
-    names = {0: " bad", 1: "bad", 2: "ok"}
-    config = json.loads((source / "config.json").read_text())
-    config |= {"id2label": names, "label2id": {name: at for at, name in names.items()}}
-    (source / "config.json").write_text(json.dumps(config))
+def test_blanks_around_a_name_belong_to_it(source: Path, tmp_path: Path) -> None:
+    edit_json(source / "config.json", {"id2label": {0: " bad", 1: "bad", 2: "ok"}}, without=("label2id",))
     assert [label.source for label in headscope.edit(source, tmp_path / "new", keep=" bad,ok").labels] == [0, 2]
     assert [label.source for label in headscope.edit(source, tmp_path / "other", keep="bad, ok").labels] == [1, 2]
 
 
 def test_the_permissions_of_a_private_head_and_of_a_private_configuration_stay(tmp_path: Path) -> None:
-    from headscope.copies.writing import limit_permissions
-
     places = [tmp_path / name for name in ("adapter", "trained", "made")]
     for place in places:
         place.mkdir(mode=0o755)
@@ -331,18 +262,12 @@ def test_the_permissions_of_a_private_head_and_of_a_private_configuration_stay(t
     private.chmod(0o600)
     (places[2] / "config.json").write_text("{}")
     (places[2] / "new.safetensors").write_bytes(b"x")
-    limit_permissions(places[2], [*places[:2], private], tmp_path / "none")
+    writing.limit_permissions(places[2], [*places[:2], private], tmp_path / "none")
     assert modes(places[2])["config.json"] == modes(places[2])["adapter_model.safetensors"] == 0o600
     assert modes(places[2])["."] == 0o700
 
 
 def test_a_leftover_that_can_not_be_opened_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from headscope.copies import writing
-
     (tmp_path / ".new.headscope-11112222").mkdir()
-
-    def refused(path: Any, *given: Any) -> int:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(writing.os, "open", refused)
+    monkeypatch.setattr(writing.os, "open", Mock(side_effect=PermissionError(13, "Permission denied")))
     writing.warn_of_unfinished(tmp_path / "new")

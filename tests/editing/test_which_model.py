@@ -7,68 +7,37 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
-from safetensors.torch import save_file
+import torch.distributed.checkpoint as dcp
 
 import headscope
 from headscope.errors import HeadscopeError, UsageError
 from headscope.shell.app import main
-from headscope.slices.repair import repaired_copy as repairing
-from headscope.slices.repair.proof import prove_repair
-from tests.families import FAMILIES
+from tests.editing.seeded import configured, documents, loads, model_of, save, save_ranks, state_of
+from tests.edits import State
 
-State = dict[str, torch.Tensor]
 Held = dict[str, State]
 """The state dicts of models, by the name with which `--take` chooses each."""
-_LABELS = {"id2label": {0: "no", 1: "maybe", 2: "yes"}, "label2id": {"no": 0, "maybe": 1, "yes": 2}}
 
 
-@pytest.fixture(autouse=True)
-def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The proof in this process."""
-    monkeypatch.setattr(repairing, "prove_repair_apart", prove_repair)
-
-
-def model_of(seed: int, family: str = "bert", **sizes: int) -> Any:
-    """A model whose values are those of its seed alone: `build` has a seed too, which is always the same."""
-    found = FAMILIES[family]
-    model = found.build(found.classifier, **(found.pad_token | _LABELS | sizes))
-    torch.manual_seed(seed)
-    with torch.no_grad():
-        for item in model.parameters():
-            item.add_(torch.randn(item.shape))
-    return model
-
-
-def state_of(seed: int, prefix: str = "", **options: Any) -> State:
-    return {f"{prefix}{key}": value.clone() for key, value in model_of(seed, **options).state_dict().items()}
-
-
-def configured(folder: Path, **options: Any) -> Path:
-    model_of(0, **options).config.save_pretrained(folder)
-    return folder
-
-
-def save(state: Any, path: Path) -> None:
-    if path.suffix == ".safetensors":
-        save_file(state, path, metadata={"format": "pt"})
-    else:
-        torch.save(state, path)
-
-
-def _of_prefixes(*prefixes: str, file: str = "pytorch_model.bin", **stray: tuple[int, ...]) -> Callable[[Path], Held]:
+def _of_prefixes(
+    *prefixes: str,
+    file: str = "pytorch_model.bin",
+    inside: Callable[[State], Any] = lambda state: state,
+    **stray: tuple[int, ...],
+) -> Callable[[Path], Held]:
     def make(folder: Path) -> Held:
-        states = {prefix: state_of(seed, prefix) for seed, prefix in enumerate(prefixes, 1)}
-        rest = {name.replace("__", "."): torch.ones(shape) for name, shape in stray.items()}
-        save({key: value for state in (*states.values(), rest) for key, value in state.items()}, folder / file)
-        return {prefix: state_of(seed) for seed, prefix in enumerate(prefixes, 1)}
+        state = {name.replace("__", "."): torch.ones(shape) for name, shape in stray.items()}
+        for seed, prefix in enumerate(prefixes, 1):
+            state |= state_of(seed, prefix)
+        save(inside(state), folder / file)
+        return {prefix.replace("_orig_mod.", ""): state_of(seed) for seed, prefix in enumerate(prefixes, 1)}
 
     return make
 
 
 def _nested(file: str, inside: Callable[[State, State], Any], *takes: str, prefix: str = "") -> Callable[[Path], Held]:
     def make(folder: Path) -> Held:
-        torch.save(inside(state_of(1, prefix), state_of(2, prefix)), folder / file)
+        save(inside(state_of(1, prefix), state_of(2, prefix)), folder / file)
         return {take: state_of(seed) for seed, take in enumerate(takes, 1)}
 
     return make
@@ -83,13 +52,11 @@ def _files(*names: str, inside: Callable[[State], Any] = lambda state: state) ->
     return make
 
 
-def _steps(*names: str) -> Callable[[Path], Held]:
-    def make(folder: Path) -> Held:
-        for seed, name in enumerate(names, 1):
-            model_of(seed).save_pretrained(folder / name)
-        return {name: state_of(seed) for seed, name in enumerate(names, 1)}
-
-    return make
+def _trainer(folder: Path) -> Held:
+    (folder / "config.json").unlink()
+    model_of(1).save_pretrained(folder / "checkpoint-4")
+    model_of(2).save_pretrained(folder / "checkpoint-8")
+    return {"checkpoint-4": state_of(1), "checkpoint-8": state_of(2)}
 
 
 def _shard_sets(folder: Path) -> Held:
@@ -101,8 +68,6 @@ def _shard_sets(folder: Path) -> Held:
 
 
 def _distributed(folder: Path) -> Held:
-    import torch.distributed.checkpoint as dcp
-
     dcp.save({"model": state_of(1), "ema": state_of(2)}, checkpoint_id=folder / "step")
     return {"model": state_of(1), "ema": state_of(2)}
 
@@ -122,17 +87,39 @@ def _shared_head(folder: Path) -> Held:
     return {"a.": one, "b.": two | {key: one[key] for key in one if key.startswith("classifier.")}}
 
 
-def _renamed(held: Held) -> Held:
-    return {take.replace("_orig_mod.", ""): state for take, state in held.items()}
+def _file_and_step(folder: Path) -> Held:
+    torch.save({"model": state_of(1), "epoch": 1}, folder / "last.pt")
+    model_of(2).save_pretrained(folder / "checkpoint-2")
+    return {"last.pt:model": state_of(1), "checkpoint-2": state_of(2)}
 
 
-def _inside_one(folder: Path) -> Held:
-    state = state_of(1, "student.") | state_of(2, "teacher.")
-    torch.save({"state_dict": state, "epoch": 3}, folder / "last.ckpt")
-    return {"student.": state_of(1), "teacher.": state_of(2)}
+def _deepspeed_and_best(folder: Path) -> Held:
+    save_ranks(folder, state_of(1))
+    save(state_of(2), folder / "best.pt")
+    return {"global_step2": state_of(1), "best.pt": state_of(2)}
+
+
+def _step_of_deepspeed_and_best(folder: Path) -> Held:
+    held = _deepspeed_and_best(folder)
+    for path in (folder / "global_step2").iterdir():
+        path.rename(folder / path.name)
+    return {".": held["global_step2"], "best.pt": held["best.pt"]}
+
+
+def _deepspeed_and_distributed(folder: Path) -> Held:
+    save_ranks(folder, state_of(1))
+    dcp.save(state_of(2), checkpoint_id=folder / "dcp")
+    return {"global_step2": state_of(1), "dcp": state_of(2)}
 
 
 _SAFE = "model.safetensors"
+SEVERAL_KINDS: dict[str, Callable[[Path], Held]] = {
+    "a file and a step": _file_and_step,
+    "DeepSpeed and a file": _deepspeed_and_best,
+    "a step of DeepSpeed and a file": _step_of_deepspeed_and_best,
+    "DeepSpeed and distributed": _deepspeed_and_distributed,
+}
+"""Those whose candidates are listed in this order."""
 AMBIGUOUS: dict[str, Callable[[Path], Held]] = {
     "model and ema": _of_prefixes("model.", "ema."),
     "model and ema, safetensors": _of_prefixes("model.", "ema.", file=_SAFE),
@@ -143,7 +130,7 @@ AMBIGUOUS: dict[str, Callable[[Path], Held]] = {
     "names nobody has heard of": _of_prefixes("qux.", "zorp.inner."),
     "names nobody has heard of, safetensors": _of_prefixes("a1.b2.c3.", "zz.", file=_SAFE),
     "five averages": _of_prefixes("ema_9.", "ema_99.", "ema_999.", "net.", "swa.", file=_SAFE),
-    "one of the two compiled": lambda folder: _renamed(_of_prefixes("student._orig_mod.", "teacher.")(folder)),
+    "one of the two compiled": _of_prefixes("student._orig_mod.", "teacher."),
     "two and tensors of neither": _of_prefixes("student.", "teacher.", queue=(4, 8), proj__weight=(2, 2)),
     "two bases below one head": _shared_head,
     "model and model_ema in a file": _nested(
@@ -160,7 +147,9 @@ AMBIGUOUS: dict[str, Callable[[Path], Held]] = {
     ),
     "in a list": _nested("pair.pt", lambda one, two: {"models": [one, two]}, "models.0", "models.1"),
     "one on top of the other": _nested("top.pt", lambda one, two: {**one, "copy": two}, "top.pt", "copy"),
-    "both prefixes in one state dict of a file": _inside_one,
+    "both prefixes in one state dict of a file": _of_prefixes(
+        "student.", "teacher.", file="last.ckpt", inside=lambda state: {"state_dict": state, "epoch": 3}
+    ),
     "best and last": _files("best.pt", "last.pt"),
     "best and last, safetensors": _files("best.safetensors", "last.safetensors"),
     "epochs, swa and model": _files("epoch_3.pt", "epoch_4.pt", "swa.pt", "model.pt"),
@@ -168,15 +157,10 @@ AMBIGUOUS: dict[str, Callable[[Path], Held]] = {
     "two kinds of files": _files("best.safetensors", "last.pth"),
     "a whole model and weights": _whole_pickle,
     "two sets of shards": _shard_sets,
-    "checkpoints of a Trainer": _steps("checkpoint-4", "checkpoint-8"),
+    "checkpoints of a Trainer": _trainer,
     "distributed": _distributed,
+    **SEVERAL_KINDS,
 }
-
-
-def documents(capsys: Any, *arguments: str) -> tuple[int, Any]:
-    capsys.readouterr()
-    code = main([*arguments, "--json"])
-    return code, json.loads(capsys.readouterr().out)
 
 
 def states_in(document: Any) -> list[Any]:
@@ -184,21 +168,9 @@ def states_in(document: Any) -> list[Any]:
     return [state for state in found if state]
 
 
-def loads(folder: Path, state: State) -> None:
-    """The real load finds every tensor of a model, and no other."""
-    loaded, info = transformers.BertForSequenceClassification.from_pretrained(folder, output_loading_info=True)
-    assert not any(info[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys")), info
-    real = loaded.state_dict()
-    assert real.keys() == state.keys() and all(torch.equal(real[name], value) for name, value in state.items())
-
-
 @pytest.mark.parametrize("name", AMBIGUOUS)
-def test_every_model_is_named_and_none_is_chosen(name: str, tmp_path: Path, capsys: Any) -> None:
-    folder, new = tmp_path / "old", tmp_path / "new"
-    folder.mkdir()
-    held = AMBIGUOUS[name](folder)
-    if "Trainer" not in name:
-        configured(folder)
+def test_every_model_is_named_and_none_is_chosen(name: str, folder: Path, tmp_path: Path, capsys: Any) -> None:
+    held, new = AMBIGUOUS[name](folder), tmp_path / "new"
     for command in ("inspect", "check"):
         code, document = documents(capsys, command, str(folder))
         found = states_in(document["results"][0] if command == "check" and "results" in document else document)
@@ -211,6 +183,7 @@ def test_every_model_is_named_and_none_is_chosen(name: str, tmp_path: Path, caps
         code, report = documents(capsys, "repair", str(folder), "-o", str(new), *dry)
         assert (code, report["verdict"]) == (3, "not_determined") and not new.exists()
     (state,) = [item for item in report["states"] if len(item["candidates"]) > 1]
+    assert name not in SEVERAL_KINDS or [item["take"] for item in state["candidates"]] == [*held]
     for item in state["candidates"]:
         assert item["tensors"] in (None, len(held[item["take"]])), item
         assert item["fills"] is None or item["fills"] == item["of_class"] == 41
@@ -223,13 +196,8 @@ def test_every_model_is_named_and_none_is_chosen(name: str, tmp_path: Path, caps
 
 
 @pytest.mark.parametrize("name", AMBIGUOUS)
-def test_the_one_that_is_taken_is_carried_out_and_the_rest_is_said(name: str, tmp_path: Path) -> None:
-    folder = tmp_path / "old"
-    folder.mkdir()
-    held = AMBIGUOUS[name](folder)
-    if "Trainer" not in name:
-        configured(folder)
-    for number, (take, state) in enumerate(held.items()):
+def test_the_one_that_is_taken_is_carried_out_and_the_rest_is_said(name: str, folder: Path, tmp_path: Path) -> None:
+    for number, (take, state) in enumerate(AMBIGUOUS[name](folder).items()):
         found = headscope.repair(folder, tmp_path / f"new{number}", take=take)
         assert (found.verdict.value, found.taken) == ("proven", (take,)), (found.proof, found.not_taken)
         loads(tmp_path / f"new{number}", state)
@@ -241,17 +209,12 @@ def test_the_one_that_is_taken_is_carried_out_and_the_rest_is_said(name: str, tm
         assert found.not_taken == ("model (41 tensors)",)
 
 
-def _beside(prefix: str, stray: dict[str, tuple[int, ...]], file: str = "pytorch_model.bin") -> Callable[[Path], None]:
+def _beside(
+    prefix: str, stray: dict[str, tuple[int, ...]], file: str = "pytorch_model.bin", **around: Any
+) -> Callable[[Path], None]:
     def make(folder: Path) -> None:
-        save(state_of(1, prefix) | {name: torch.ones(shape) for name, shape in stray.items()}, folder / file)
-
-    return make
-
-
-def _in_file(stray: dict[str, tuple[int, ...]], **beside: Any) -> Callable[[Path], None]:
-    def make(folder: Path) -> None:
-        state = state_of(1) | {name: torch.ones(shape) for name, shape in stray.items()}
-        torch.save({"state_dict": state, "epoch": 1, **beside}, folder / "last.ckpt")
+        state = state_of(1, prefix) | {name: torch.ones(shape) for name, shape in stray.items()}
+        save({"state_dict": state, **around} if around else state, folder / file)
 
     return make
 
@@ -269,15 +232,16 @@ LOSING: dict[str, tuple[Callable[[Path], None], set[str]]] = {
         _beside("module.", {"module.bert.encoder.layer.9.output.dense.weight": (32, 37)}),
         {"bert.encoder.layer.9.output.dense.weight"},
     ),
-    "a CRF in a training file": (_in_file(_CRF), {*_CRF}),
-    "a CRF in a dict of its own": (_in_file({}, crf={"transitions": torch.ones(3, 3)}), set()),
+    "a CRF in a training file": (_beside("", _CRF, "last.ckpt", epoch=1), {*_CRF}),
+    "a CRF in a dict of its own": (_beside("", {}, "last.ckpt", epoch=1, crf={"transitions": torch.ones(3, 3)}), set()),
 }
 
 
 @pytest.mark.parametrize("name", LOSING)
-def test_trained_tensors_without_a_place_make_a_repair_incomplete(name: str, tmp_path: Path, capsys: Any) -> None:
+def test_trained_tensors_without_a_place_make_a_repair_incomplete(
+    name: str, folder: Path, tmp_path: Path, capsys: Any
+) -> None:
     make, lost = LOSING[name]
-    folder = configured(tmp_path / "old")
     make(folder)
     code, report = documents(capsys, "repair", str(folder), "-o", str(tmp_path / "new"))
     assert (code, report["verdict"], set(report["proof"]["lost"])) == (1, "incomplete", lost)
@@ -301,8 +265,7 @@ def test_trained_tensors_without_a_place_make_a_repair_incomplete(name: str, tmp
         {"steps": torch.tensor(4), "seen": torch.tensor([True])},
     ],
 )
-def test_what_another_class_takes_or_is_counted_again_is_no_loss(stray: State, tmp_path: Path) -> None:
-    folder = configured(tmp_path / "old")
+def test_what_another_class_takes_or_is_counted_again_is_no_loss(stray: State, folder: Path, tmp_path: Path) -> None:
     torch.save(state_of(1, "module.") | {f"module.{key}": value for key, value in stray.items()}, folder / _BIN)
     found = headscope.repair(folder, tmp_path / "new")
     assert (found.verdict.value, found.proof.lost) == ("proven", ()), found.proof
@@ -319,8 +282,7 @@ def _sharded(folder: Path, end: str, state: State, first: int = 1, prefix: str =
 
 @pytest.mark.parametrize("end", [".safetensors", ".bin"])
 @pytest.mark.parametrize(("first", "prefix"), [(1, ""), (0, ""), (1, "module.")])
-def test_shards_without_an_index_are_joined(end: str, first: int, prefix: str, tmp_path: Path) -> None:
-    folder = configured(tmp_path / "old")
+def test_shards_without_an_index_are_joined(end: str, first: int, prefix: str, folder: Path, tmp_path: Path) -> None:
     _sharded(folder, end, state_of(1), first, prefix)
     found = headscope.repair(folder, tmp_path / "new")
     assert found.verdict.value == "proven" and found.proof.compared == found.proof.read_by_libraries == 41
@@ -330,8 +292,7 @@ def test_shards_without_an_index_are_joined(end: str, first: int, prefix: str, t
 
 @pytest.mark.parametrize("end", [".safetensors", ".bin"])
 @pytest.mark.parametrize("lacking", [1, 2, 3])
-def test_a_shard_that_is_missing_is_named(end: str, lacking: int, tmp_path: Path, capsys: Any) -> None:
-    folder = configured(tmp_path / "old")
+def test_a_shard_that_is_missing_is_named(end: str, lacking: int, folder: Path, tmp_path: Path, capsys: Any) -> None:
     _sharded(folder, end, state_of(1))
     (gone,) = folder.glob(f"*-{lacking:05d}-of-*")
     gone.unlink()
@@ -342,8 +303,10 @@ def test_a_shard_that_is_missing_is_named(end: str, lacking: int, tmp_path: Path
 
 @pytest.mark.parametrize("end", [".safetensors", ".bin"])
 @pytest.mark.parametrize("same", [True, False])
-def test_a_key_in_two_shards_is_read_once_or_refused(end: str, same: bool, tmp_path: Path, capsys: Any) -> None:
-    folder, state = configured(tmp_path / "old"), state_of(1)
+def test_a_key_in_two_shards_is_read_once_or_refused(
+    end: str, same: bool, folder: Path, tmp_path: Path, capsys: Any
+) -> None:
+    state = state_of(1)
     _sharded(folder, end, state)
     last = next(folder.glob("*-00003-of-*"))
     twice = "bert.embeddings.LayerNorm.bias"
@@ -353,9 +316,8 @@ def test_a_key_in_two_shards_is_read_once_or_refused(end: str, same: bool, tmp_p
     assert (tmp_path / "new").exists() is same and (same or twice in report["proof"]["reason"])
 
 
-def test_the_class_tells_which_of_several_is_the_model(tmp_path: Path) -> None:
+def test_the_class_tells_which_of_several_is_the_model(folder: Path, tmp_path: Path) -> None:
     """What fills much less of the class than another one is not meant, and can be taken nevertheless."""
-    folder = configured(tmp_path / "old")
     held = {"model": state_of(1), "projection": {"weight": torch.ones(4, 4)}, "steps": {"loss": torch.tensor(0.1)}}
     torch.save(held, folder / "last.pt")
     (state,) = headscope.inspect(folder).checkpoint.states
@@ -407,8 +369,7 @@ def test_a_list_of_checkpoints_names_the_models(tmp_path: Path) -> None:
     assert "best.pt" in told["best-and-last"] and "last.pt" in told["best-and-last"]
 
 
-def test_nothing_is_written_from_a_checkpoint_that_may_be_two(tmp_path: Path) -> None:
-    folder = configured(tmp_path / "old")
+def test_nothing_is_written_from_a_checkpoint_that_may_be_two(folder: Path, tmp_path: Path) -> None:
     save(state_of(1, "student.") | state_of(5, "teacher."), folder / _BIN)
     with pytest.raises(HeadscopeError, match=r"load.* as they are") as caught:
         headscope.code(folder)

@@ -1,17 +1,18 @@
 """`scan_batch` where people call it: pandas, Dask and Ray Data; and what a process keeps between two batches."""
 
-import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
-from threading import Thread
 
 import pytest
-from headers_only import checkpoint_of, write
+from tables import small_bert
 
 import headscope
-from headscope.core.source import building
+from headscope.core.source import loading
 from headscope.core.source.memory import memory
 from headscope.errors import UsageError
 from headscope.slices.fleet.facts import columns
+from tests.headers_only import write
 
 SNAPSHOTS = ("bert-base-uncased", "gpt2", "roberta-base")
 POOLINGS = {"bert-base-uncased": "first_token", "gpt2": "last_non_pad_token", "roberta-base": "first_token"}
@@ -31,19 +32,15 @@ def test_the_rows_are_those_of_scan_in_the_order_of_the_batch() -> None:
 def test_the_second_batch_of_one_structure_is_not_examined_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    base = checkpoint_of("bert", "BertForSequenceClassification")
-    assert base is not None
-    folders = []
-    for number in range(6):
-        folder = write(base, tmp_path / str(number))
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        # A count of its own, so that no other test has examined this structure.
-        config |= {"max_position_embeddings": 77, "_name_or_path": f"run-{number}"}
-        (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
-        folders.append(str(folder))
+    base = small_bert()
+    own = base.config | {"max_position_embeddings": 77}  # a count by which no other test has examined this structure
+    folders = [
+        str(write(replace(base, config=own | {"_name_or_path": f"run-{number}"}), tmp_path / str(number)))
+        for number in range(6)
+    ]
     loads: list[object] = []
-    whole = building.load_checkpoint
-    monkeypatch.setattr(building, "load_checkpoint", lambda *given: loads.append(given) or whole(*given))
+    whole = loading.load_checkpoint
+    monkeypatch.setattr(loading, "load_checkpoint", lambda *given: loads.append(given) or whole(*given))
     for at in range(0, 6, 3):
         found = headscope.scan_batch({"reference": folders[at : at + 3]}, offline=True)
         assert found["class"] == ["BertForSequenceClassification"] * 3
@@ -63,22 +60,15 @@ def test_what_a_process_keeps_is_bounded_and_other_options_keep_their_own() -> N
 
 
 def test_threads_share_what_is_kept() -> None:
-    kept, failures = memory.Structures(most=2), []
+    kept = memory.Structures(most=2)
 
     def use(own: int) -> None:
-        try:
-            for number in range(20_000):
-                kept.keep(str(number % 5), object())
-                kept.get(str((number + own) % 5))
-        except KeyError as err:
-            failures.append(err)
+        for number in range(20_000):
+            kept.keep(str(number % 5), object())
+            kept.get(str((number + own) % 5))
 
-    threads = [Thread(target=use, args=(own,)) for own in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(use, range(4)))
 
 
 @pytest.mark.parametrize(

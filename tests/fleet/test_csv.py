@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
-from tables import files_in, names_in, row, rows_in
+from tables import Killed, files_in, names_in, row, rows_in, written
 
 from headscope.core.words.cells import LONGEST_CELL, csv_cells
 from headscope.core.words.safe import safe
 from headscope.errors import HeadscopeError, UsageError
-from headscope.slices.fleet.facts import ScanRow, columns
-from headscope.slices.fleet.table import table as tables
-from headscope.slices.fleet.table.table import open_table
+from headscope.slices.fleet import table as tables
+from headscope.slices.fleet.facts import columns
+from headscope.slices.fleet.table import open_table
 
 SIGNS = "=+-@\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH COMMERCIAL AT}"
 HOSTILE = (
@@ -44,13 +44,6 @@ HOSTILE = (
     "\N{ZERO WIDTH SPACE}=1",
 )
 texts = st.text(st.one_of(st.sampled_from(SIGNS + ";,\"' \t\n|\\a"), st.characters()), max_size=12)
-
-
-def written(path: Path, *rows: ScanRow) -> Path:
-    with open_table(path) as table:
-        for one in rows:
-            table.write(one)
-    return path
 
 
 def restored(cell: str) -> str:
@@ -128,10 +121,6 @@ def test_an_error_writes_the_rows_so_far(tmp_path: Path) -> None:
     assert names_in(tmp_path / "rows.csv") == ["a"]
 
 
-class Killed(BaseException):
-    """Stands for a kill: nothing that a process does at its end happens."""
-
-
 @pytest.mark.parametrize("step", range(1, 5))
 @pytest.mark.parametrize("is_done", [False, True])
 def test_a_kill_at_any_step_of_writing_the_table_loses_nothing(
@@ -174,17 +163,6 @@ def test_a_kill_at_any_step_of_writing_the_table_loses_nothing(
 def test_no_row_leaves_no_file(tmp_path: Path) -> None:
     written(tmp_path / "rows.csv")
     assert files_in(tmp_path) == []
-
-
-def test_a_link_to_the_table_is_followed(tmp_path: Path) -> None:
-    written(tmp_path / "rows.csv", row("a"))
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "rows.csv").rename(tmp_path / "folder" / "real.csv")
-    (tmp_path / "rows.csv").symlink_to("folder/real.csv")
-    with open_table(tmp_path / "rows.csv", go_on=True) as table:
-        table.write(row("b"))
-    assert (tmp_path / "rows.csv").is_symlink()
-    assert names_in(tmp_path / "folder" / "real.csv") == ["a", "b"]
 
 
 def test_a_file_of_somebody_else_is_not_replaced(tmp_path: Path) -> None:

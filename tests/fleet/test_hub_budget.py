@@ -124,6 +124,17 @@ class Clock:
             raise NetworkError("too long", "")
 
 
+Asked = tuple[SharedBudget, Clock]
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Asked:
+    """A budget of which a request was taken that isn't answered yet."""
+    budget, clock = SharedBudget(tmp_path / "budget"), Clock()
+    budget.take(FILE, clock)
+    return budget, clock
+
+
 def limits(left: int, seconds: int) -> dict[str, str]:
     return {
         "RateLimit": f'"resolvers";r={left};t={seconds}',
@@ -131,9 +142,8 @@ def limits(left: int, seconds: int) -> dict[str, str]:
     }
 
 
-def test_what_is_left_is_counted_down_and_then_waited_for(tmp_path: Path) -> None:
-    budget, clock = SharedBudget(tmp_path / "budget"), Clock()
-    budget.take(FILE, clock)
+def test_what_is_left_is_counted_down_and_then_waited_for(asked: Asked, tmp_path: Path) -> None:
+    budget, clock = asked
     budget.learn(FILE, 200, limits(2, 100))
     again = SharedBudget(tmp_path / "budget")
     again.take(FILE, clock)
@@ -145,9 +155,8 @@ def test_what_is_left_is_counted_down_and_then_waited_for(tmp_path: Path) -> Non
     again.take(LISTING, clock)
 
 
-def test_answers_that_overtake_each_other_give_nothing_back(tmp_path: Path) -> None:
-    budget, clock = SharedBudget(tmp_path / "budget"), Clock()
-    budget.take(FILE, clock)
+def test_answers_that_overtake_each_other_give_nothing_back(asked: Asked) -> None:
+    budget, clock = asked
     budget.learn(FILE, 200, limits(3, 100))
     budget.take(FILE, clock)
     budget.take(FILE, clock)
@@ -158,9 +167,8 @@ def test_answers_that_overtake_each_other_give_nothing_back(tmp_path: Path) -> N
             budget.take(FILE, clock)
 
 
-def test_others_that_use_the_same_token_are_believed(tmp_path: Path) -> None:
-    budget, clock = SharedBudget(tmp_path / "budget"), Clock()
-    budget.take(FILE, clock)
+def test_others_that_use_the_same_token_are_believed(asked: Asked) -> None:
+    budget, clock = asked
     budget.learn(FILE, 200, limits(1000, 100))
     budget.take(FILE, clock)
     budget.learn(FILE, 200, limits(0, 99))
@@ -168,39 +176,35 @@ def test_others_that_use_the_same_token_are_believed(tmp_path: Path) -> None:
         budget.take(FILE, clock)
 
 
-def test_a_hub_without_limits_is_not_waited_for(tmp_path: Path) -> None:
-    budget, clock = SharedBudget(tmp_path / "budget"), Clock()
+def test_a_hub_without_limits_is_not_waited_for(asked: Asked) -> None:
+    budget, clock = asked
     for _ in range(3):
-        budget.take(FILE, clock)
         budget.learn(FILE, 200, {})
+        budget.take(FILE, clock)
     for _ in range(20):
         budget.take(FILE, clock)
     assert clock.pauses == []
 
 
-def test_an_answer_that_never_comes_holds_nobody_for_long(tmp_path: Path) -> None:
-    budget = SharedBudget(tmp_path / "budget")
-    budget.take(FILE, Clock())
+def test_an_answer_that_never_comes_holds_nobody_for_long(asked: Asked) -> None:
     begun = time.monotonic()
-    budget.take(FILE, Clock())
+    asked[0].take(FILE, Clock())
     assert 2 < time.monotonic() - begun < 6
 
 
 @pytest.mark.parametrize(
     "headers", [{"Retry-After": "9" * 400}, {"Retry-After": "\u0663"}, {"RateLimit": '"x";r=9;t='}]
 )
-def test_a_limit_that_makes_no_sense_is_bounded(headers: dict[str, str], tmp_path: Path) -> None:
-    budget, clock = SharedBudget(tmp_path / "budget"), Clock()
-    budget.take(FILE, clock)
+def test_a_limit_that_makes_no_sense_is_bounded(headers: dict[str, str], asked: Asked) -> None:
+    budget, clock = asked
     budget.learn(FILE, 429, headers)
     with pytest.raises(NetworkError):
         budget.take(FILE, clock)
     assert clock.pauses[-1] < 610
 
 
-def test_a_limit_of_thousands_of_digits_says_nothing(tmp_path: Path) -> None:
-    budget, clock = SharedBudget(tmp_path / "budget"), Clock()
-    budget.take(FILE, clock)
+def test_a_limit_of_thousands_of_digits_says_nothing(asked: Asked) -> None:
+    budget, clock = asked
     budget.learn(FILE, 200, {"RateLimit": f'"resolvers";r={"9" * 5_000};t=1'})
     budget.take(FILE, clock)
     assert clock.pauses == []
@@ -208,10 +212,9 @@ def test_a_limit_of_thousands_of_digits_says_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("status", "said"), [(200, limits(0, 300)), (429, {"Retry-After": "300"})])
 def test_a_clock_that_is_set_back_makes_nobody_wait(
-    status: int, said: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    status: int, said: dict[str, str], asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    budget, clock, now = SharedBudget(tmp_path / "budget"), Clock(), time.time()
-    budget.take(FILE, clock)
+    (budget, clock), now = asked, time.time()
     budget.learn(FILE, status, said)
     monkeypatch.setattr(time, "time", lambda: now - 86_400)
     budget.take(FILE, clock)

@@ -5,7 +5,6 @@ import json
 import multiprocessing
 import os
 import subprocess
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -13,40 +12,30 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import pytest
-from tables import names_in, random_seconds, row, rows_in, write_until_killed
+from tables import Killed, lines_of, names_in, python, random_seconds, row, rows_in, write_until_killed, written
 
 from headscope.errors import HeadscopeError, UsageError
+from headscope.slices.fleet import table as output
 from headscope.slices.fleet.facts import columns
 from headscope.slices.fleet.run import run_scan
-from headscope.slices.fleet.table import files as output
-from headscope.slices.fleet.table.files import RowFile
-from headscope.slices.fleet.table.table import open_table
+from headscope.slices.fleet.table import RowFile, open_table
 from headscope.slices.fleet.table_scan import ScanOutput
 from headscope.slices.fleet.target import ScanSources
 
 
-def written(path: Path, *names: str) -> Path:
-    with RowFile(path) as table:
-        for number, name in enumerate(names):
-            table.write(row(name, number))
-    return path
-
-
-class Killed(BaseException):
-    """Stands for a kill: nothing that a process does at its end happens."""
+@pytest.fixture(params=["rows.jsonl", "rows.csv"])
+def either(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """The place of a table, in both formats."""
+    found: Path = tmp_path / request.param
+    return found
 
 
 # Kills
 
 
-@pytest.mark.parametrize("name", ["rows.jsonl", "rows.csv"])
-def test_no_kill_loses_a_row_or_writes_it_twice(tmp_path: Path, name: str) -> None:
-    path, reported = tmp_path / name, list[str]()
-    for seconds in random_seconds(8):
-        reported += write_until_killed(path, seconds)
-    with open_table(path, go_on=True):
-        pass
-    found = Counter(names_in(path))
+def test_no_kill_loses_a_row_or_writes_it_twice(either: Path) -> None:
+    reported = [name for seconds in random_seconds(8) for name in write_until_killed(either, seconds)]
+    found = Counter(names_in(written(either, go_on=True)))
     assert set(reported) <= set(found)
     assert set(found.values()) == {1}
     assert max(Counter(reported).values()) == 1
@@ -56,7 +45,7 @@ def test_no_kill_loses_a_row_or_writes_it_twice(tmp_path: Path, name: str) -> No
 def test_a_kill_after_any_byte_of_a_row_leaves_the_rows_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = written(tmp_path / "rows.jsonl", "a", "b")
+    path = written(tmp_path / "rows.jsonl", row("a"), row("b"))
     before = path.read_bytes()
     length = len(json.dumps(row("c", 2).to_dict())) + 1
     for cut in range(0, length + 1, 7):
@@ -79,7 +68,7 @@ def test_a_kill_after_any_byte_of_a_row_leaves_the_rows_before_it(
 
 
 def test_a_row_that_lacks_only_the_end_of_its_line_is_kept(tmp_path: Path) -> None:
-    path = written(tmp_path / "rows.jsonl", "a", "b")
+    path = written(tmp_path / "rows.jsonl", row("a"), row("b"))
     path.write_bytes(path.read_bytes().rstrip(b"\n"))
     with RowFile(path, go_on=True) as table:
         assert table.known.holds("b")
@@ -88,33 +77,27 @@ def test_a_row_that_lacks_only_the_end_of_its_line_is_kept(tmp_path: Path) -> No
 
 
 def test_what_a_lost_current_leaves_is_cut_off(tmp_path: Path) -> None:
-    path = written(tmp_path / "rows.jsonl", "a")
-    with path.open("ab") as file:
-        file.write(b"\0" * 300)
-    with RowFile(path, go_on=True) as table:
-        table.write(row("b"))
-    assert names_in(path) == ["a", "b"]
+    path = written(tmp_path / "rows.jsonl", row("a"))
+    path.write_bytes(path.read_bytes() + b"\0" * 300)
+    assert names_in(written(path, row("b"), go_on=True)) == ["a", "b"]
 
 
 # What the file holds
 
 
-@pytest.mark.parametrize("name", ["rows.jsonl", "rows.csv"])
-def test_a_table_with_rows_needs_a_word_to_go_on(tmp_path: Path, name: str) -> None:
-    with open_table(tmp_path / name) as table:
-        table.write(row("a"))
-    before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
-    with pytest.raises(UsageError, match=f"{name} exists already") as refused:
-        open_table(tmp_path / name)
+def test_a_table_with_rows_needs_a_word_to_go_on(either: Path) -> None:
+    written(either, row("a"))
+    before = {file: file.read_bytes() for file in either.parent.iterdir()}
+    with pytest.raises(UsageError, match=f"{either.name} exists already") as refused:
+        open_table(either)
     assert "--resume" in refused.value.hint
-    assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == before
+    assert {file: file.read_bytes() for file in either.parent.iterdir()} == before
 
 
 def test_an_empty_file_is_a_table_without_rows(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.touch()
-    written(path, "a")
-    assert names_in(path) == ["a"]
+    assert names_in(written(path, row("a"))) == ["a"]
 
 
 ROW = json.dumps(row("a").to_dict()).encode()
@@ -169,7 +152,7 @@ def test_a_line_that_is_longer_than_any_row_is_refused(tmp_path: Path, monkeypat
 
 
 def test_every_row_that_the_file_holds_is_seen(tmp_path: Path) -> None:
-    path, seen = written(tmp_path / "rows.jsonl", "a", "b"), list[dict[str, object]]()
+    path, seen = written(tmp_path / "rows.jsonl", row("a"), row("b", 1)), list[dict[str, object]]()
     with RowFile(path, go_on=True, seen=lambda one: seen.append(dict(one))) as table:
         assert table.known.holds("a")
         assert not table.known.holds("c")
@@ -180,14 +163,11 @@ def test_every_row_that_the_file_holds_is_seen(tmp_path: Path) -> None:
     assert list(seen[0]) == list(columns())
 
 
-@pytest.mark.parametrize("file", ["rows.jsonl", "rows.csv"])
-def test_a_name_that_is_not_utf8_is_known_again_and_any_reader_can_decode_it(tmp_path: Path, file: str) -> None:
-    name, path = os.fsdecode(b"bad\xffname"), tmp_path / file
-    with open_table(path) as table:
-        table.write(row(name))
-    with open_table(path, go_on=True) as table:
+def test_a_name_that_is_not_utf8_is_known_again_and_any_reader_can_decode_it(either: Path) -> None:
+    name = os.fsdecode(b"bad\xffname")
+    with open_table(written(either, row(name)), go_on=True) as table:
         assert table.known.holds(name)
-    [found] = names_in(path)
+    [found] = names_in(either)
     assert found.encode() == rb"bad\udcffname"
 
 
@@ -204,10 +184,9 @@ def open_folder() -> Iterator[Path]:
 
 
 _AS_NOBODY = """
-import os, sys
 import encodings.utf_8_sig  # nobody may not read Python's own folder
 from headscope.errors import HeadscopeError
-from headscope.slices.fleet.table import table
+from headscope.slices.fleet import table
 if os.getuid() == 0:
     os.setuid(65534)
 try:
@@ -219,36 +198,28 @@ except HeadscopeError as err:
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "new.jsonl", "rows.csv", "new.csv"])
 def test_a_place_without_permission_is_refused_in_one_sentence(open_folder: Path, name: str) -> None:
-    written(open_folder / "rows.jsonl", "a")
-    with open_table(open_folder / "rows.csv") as table:
-        table.write(row("a"))
+    for there in ("rows.jsonl", "rows.csv"):
+        written(open_folder / there, row("a"))
     for file in open_folder.iterdir():
         file.chmod(0o444)
     open_folder.chmod(0o555)
-    ran = subprocess.run(
-        [sys.executable, "-c", _AS_NOBODY, str(open_folder / name)], capture_output=True, text=True, check=False
-    )
+    ran = subprocess.run(python(_AS_NOBODY, open_folder / name), capture_output=True, text=True, check=False)
     open_folder.chmod(0o755)
-    refused = open_folder / (f"{name}.jsonl" if name.endswith(".csv") else name)
-    assert ran.stdout.startswith(f"2 {refused} "), ran.stderr
+    assert ran.stdout.startswith(f"2 {lines_of(open_folder / name)} "), ran.stderr
     assert ran.stdout.endswith(": Permission denied\n")
 
 
-def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
-    for name in ("rows.jsonl", "rows.csv"):
-        with pytest.raises(UsageError, match=f"folder {tmp_path}/none"):
-            open_table(tmp_path / "none" / name)
+def test_a_folder_that_is_missing_is_named(either: Path) -> None:
+    with pytest.raises(UsageError, match=f"folder {either.parent}/none"):
+        open_table(either.parent / "none" / either.name)
 
 
 _FULL = """
-import resource, sys
-sys.path.insert(0, sys.argv[1])
-from tables import row
+import resource
 from headscope.errors import HeadscopeError
-from headscope.slices.fleet.table.table import open_table
 resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, 5_000))
 try:
-    with open_table(sys.argv[2]) as table:
+    with open_table(sys.argv[1]) as table:
         for number in range(100):
             table.write(row(f"m{number}", number))
             print(f"m{number}")
@@ -257,38 +228,26 @@ except HeadscopeError as err:
 """
 
 
-@pytest.mark.parametrize(
-    ("name", "kept"),
-    [
-        ("rows.jsonl", "rows.jsonl can't be written any more: File too large; it holds every row so far"),
-        ("rows.csv", "rows.csv.jsonl can't be written any more: File too large; it holds every row so far"),
-    ],
-)
-def test_a_disk_that_is_full_keeps_every_row_so_far(tmp_path: Path, name: str, kept: str) -> None:
-    path = tmp_path / name
-    log = tmp_path / "rows.csv.jsonl" if name == "rows.csv" else path
-    command = [sys.executable, "-c", _FULL, str(Path(__file__).parent), str(path)]
+def test_a_disk_that_is_full_keeps_every_row_so_far(either: Path) -> None:
+    log, command = lines_of(either), python(_FULL, either)
     *reported, sentence = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     assert names_in(log) == reported
     assert len(reported) > 3
     assert log.stat().st_size <= 5_000
     assert sentence.startswith("3 ")
-    assert f"{kept} make room" in sentence
+    told = "can't be written any more: File too large; it holds every row so far make room"
+    assert f"{log.name} {told}" in sentence
     assert "--resume" in sentence
-    with open_table(path, go_on=True) as table:
-        table.write(row("last"))
-    assert sorted(names_in(path)) == sorted([*reported, "last"])
+    assert sorted(names_in(written(either, row("last"), go_on=True))) == sorted([*reported, "last"])
 
 
-@pytest.mark.parametrize("name", ["rows.jsonl", "rows.csv"])
-def test_a_file_that_is_removed_during_the_scan_is_noticed(tmp_path: Path, name: str) -> None:
-    path = tmp_path / name
-    with open_table(path) as table:
+def test_a_file_that_is_removed_during_the_scan_is_noticed(either: Path) -> None:
+    with open_table(either) as table:
         table.write(row("a"))
-        (tmp_path / "rows.csv.jsonl" if name == "rows.csv" else path).unlink()
-        with pytest.raises(HeadscopeError, match=f"{name}.* removed"):
+        lines_of(either).unlink()
+        with pytest.raises(HeadscopeError, match=f"{either.name}.* removed"):
             table.write(row("b"))
-    assert names_in(path) == ["a"] if name == "rows.csv" else not path.exists()
+    assert names_in(either) == ["a"] if either.suffix == ".csv" else not either.exists()
 
 
 # Pipes, devices, links
@@ -298,7 +257,7 @@ def test_a_named_pipe_takes_rows_and_gives_them_to_its_reader(tmp_path: Path) ->
     path = tmp_path / "pipe"
     os.mkfifo(path)
     with subprocess.Popen(["cat", str(path)], stdout=subprocess.PIPE, text=True) as reader:
-        written(path, "a", "b")
+        written(path, row("a"), row("b"))
         assert [json.loads(line)["reference"] for line in reader.communicate(timeout=20)[0].splitlines()] == ["a", "b"]
     with pytest.raises(UsageError, match="pipe"):
         open_with_a_reader(path)
@@ -329,11 +288,6 @@ def test_a_full_device_is_told() -> None:
 
 
 _TO_STDOUT = """
-import sys
-sys.path.insert(0, sys.argv[1])
-from pathlib import Path
-from tables import row
-from headscope.slices.fleet.table.table import open_table
 with open_table("/dev/stdout") as table:
     table.write(row("a"))
     table.write(row("b"))
@@ -342,7 +296,7 @@ with open_table("/dev/stdout") as table:
 
 @pytest.mark.parametrize("to_file", [False, True])
 def test_the_device_of_stdout_takes_rows(tmp_path: Path, to_file: bool) -> None:
-    command, path = [sys.executable, "-c", _TO_STDOUT, str(Path(__file__).parent)], tmp_path / "rows"
+    command, path = python(_TO_STDOUT), tmp_path / "rows"
     if to_file:
         with path.open("wb") as file:
             subprocess.run(command, stdout=file, check=True, timeout=60)
@@ -351,14 +305,14 @@ def test_the_device_of_stdout_takes_rows(tmp_path: Path, to_file: bool) -> None:
     assert names_in(path) == ["a", "b"]
 
 
-def test_a_link_is_followed(tmp_path: Path) -> None:
-    written(tmp_path / "rows.jsonl", "a")
-    link = tmp_path / "link.jsonl"
-    link.symlink_to("rows.jsonl")
-    with RowFile(link, go_on=True) as table:
-        table.write(row("b"))
-    assert link.is_symlink()
-    assert names_in(tmp_path / "rows.jsonl") == ["a", "b"]
+def test_a_link_to_the_table_is_followed(either: Path) -> None:
+    real = either.parent / "folder" / f"real{either.suffix}"
+    real.parent.mkdir()
+    written(either, row("a")).rename(real)
+    either.symlink_to(f"folder/{real.name}")
+    written(either, row("b"), go_on=True)
+    assert either.is_symlink()
+    assert names_in(real) == ["a", "b"]
 
 
 # Two scans
@@ -370,21 +324,19 @@ def hold(path: Path, ready: Event, done: Event) -> None:
         done.wait(60)
 
 
-@pytest.mark.parametrize("name", ["rows.jsonl", "rows.csv"])
-def test_a_second_scan_is_refused_until_the_first_ends(tmp_path: Path, name: str) -> None:
+def test_a_second_scan_is_refused_until_the_first_ends(either: Path) -> None:
     context = multiprocessing.get_context("spawn")
     ready, done = context.Event(), context.Event()
-    first = context.Process(target=hold, args=(tmp_path / name, ready, done))
+    first = context.Process(target=hold, args=(either, ready, done))
     first.start()
     try:
         assert ready.wait(60)
-        with pytest.raises(UsageError, match=f"another .*{tmp_path / name}"):
-            open_table(tmp_path / name, go_on=True)
+        with pytest.raises(UsageError, match=f"another .*{either}"):
+            open_table(either, go_on=True)
     finally:
         done.set()
         first.join()
-    with open_table(tmp_path / name, go_on=True):
-        pass
+    written(either, go_on=True)
 
 
 # Names

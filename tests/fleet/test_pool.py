@@ -20,9 +20,8 @@ from headscope.core.facts.verdict import Verdict
 from headscope.core.workers import Worker, WorkerEnded
 from headscope.errors import HeadscopeError, Unsupported, UsageError, WithoutConfig
 from headscope.shell.values import make_request
-from headscope.slices.fleet.pool import Limits, Work, scan_in_pool
+from headscope.slices.fleet.pool import Limits, Work, scan_in_pool, shared_folder
 from headscope.slices.fleet.row import RowOptions
-from headscope.slices.fleet.scratch import shared_folder
 from headscope.slices.fleet.target import Target
 from tests.headers_only import Checkpoint, write
 
@@ -181,7 +180,7 @@ def test_rows_say_what_inspect_says() -> None:
 
 KILLED = """
 import os, signal, sys, tempfile
-from headscope.slices.fleet.scratch import shared_folder
+from headscope.slices.fleet.pool import shared_folder
 
 tempfile.tempdir = sys.argv[1]
 with shared_folder() as folder:

@@ -7,15 +7,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from headers_only import checkpoint_of, write
 from scan_faults import Dies, Hangs, Leaves, Raises, Slow
-from tables import rows_in, workers_below
+from tables import rows_in, small_bert, until, workers_below
 
 import headscope
 from headscope.errors import HeadscopeError, UsageError
@@ -23,6 +21,7 @@ from headscope.slices.fleet.run import run_scan
 from headscope.slices.fleet.table_scan import Progressed, ScanOutput
 from headscope.slices.fleet.target import ScanSources
 from tests import warm
+from tests.headers_only import write
 
 SNAPSHOTS = ("bert-base-uncased", "gpt2", "roberta-base", "distilbert-base-uncased", "nothing-here")
 DRIVER = """
@@ -223,9 +222,7 @@ class TestWithRay:
         assert without_time(rows_in(table)) == local_rows(names, tmp_path)
 
     def folders(self, place: Path, count: int) -> list[str]:
-        base = checkpoint_of("bert", "BertForSequenceClassification")
-        assert base is not None
-        return [str(write(base, place / f"run-{number:03}")) for number in range(count)]
+        return [str(write(small_bert(), place / f"run-{number:03}")) for number in range(count)]
 
 
 def whole_rows(table: Path) -> int:
@@ -239,13 +236,6 @@ def raylet_of(node: Any) -> int:
 
 def actor_folders() -> list[Path]:
     return list(Path(tempfile.gettempdir()).glob("headscope-" + "[0-9a-f]" * 32))
-
-
-def until(is_so: Any, seconds: float = 300) -> None:
-    end = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.1)
 
 
 def test_a_cluster_that_is_not_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

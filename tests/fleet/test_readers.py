@@ -11,20 +11,17 @@ import pandas
 import pyarrow
 import pytest
 from pyarrow import parquet
-from tables import row
+from tables import row, written
 
 from headscope.errors import UsageError
-from headscope.slices.fleet.table.table import open_table
+from headscope.slices.fleet.table import open_table
 
 
 @pytest.fixture
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Ten rows in the current folder, under the name that hints use."""
     monkeypatch.chdir(tmp_path)
-    with open_table("rows.jsonl") as rows:
-        for number in range(10):
-            rows.write(row(f"m{number}", number))
-    return tmp_path / "rows.jsonl"
+    return written(tmp_path / "rows.jsonl", *(row(f"m{number}", number) for number in range(10)))
 
 
 def expected(numbers: Iterable[int]) -> dict[str, dict[str, Any]]:
@@ -51,7 +48,7 @@ def printed_conversion() -> str:
 
 def test_json_lines_need_no_pyarrow(tmp_path: Path) -> None:
     code = (
-        "import sys; from headscope.slices.fleet.table import table; table.open_table(sys.argv[1]); "
+        "import sys; from headscope.slices.fleet import table; table.open_table(sys.argv[1]); "
         "print('pyarrow' in sys.modules)"
     )
     ran = subprocess.run(

@@ -1,12 +1,10 @@
 """`headscope scan` as people type it: rows that follow the published schema, summaries, exit codes, one sentence."""
 
-import csv
 import json
 import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from threading import Thread
@@ -14,12 +12,12 @@ from typing import Any
 
 import jsonschema
 import pytest
+from tables import lines_of, names_in, rows_in, scan, until
 
 from headscope.core.facts.environment import tool_version
 from headscope.shell import main
-from headscope.shell.output import write_stdout
 from headscope.slices.fleet import target
-from headscope.slices.fleet.facts import ScanRow, columns
+from headscope.slices.fleet.facts import ScanRow, ScanSummary, columns
 from headscope.slices.fleet.run import run_scan
 from headscope.slices.fleet.table_scan import ScanOutput
 from headscope.slices.fleet.target import ScanSources, Target
@@ -32,11 +30,11 @@ MODELS = ("bert-base-uncased", "gpt2", "nosuch", os.fsdecode(b"bad\xffname"))
 STORED = ("bert-base-uncased", "gpt2", "nosuch", r"bad\udcffname")
 
 
-def scan(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    surroundings = os.environ | warm.offline()
-    surroundings.pop("COLUMNS", None)
-    command = [*warm.python(environment=surroundings), "-m", "headscope", "scan", *arguments, "--workers", "1"]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=surroundings)
+COLD = [sys.executable, "-m", "headscope", "scan", "--workers", "1"]
+
+
+def scan_here(*names: str, **output: Any) -> ScanSummary:
+    return run_scan(ScanSources(names), ScanOutput(**output), workers=0, offline=True)
 
 
 @pytest.fixture(scope="module")
@@ -48,10 +46,6 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.Comp
 
 
 Ran = tuple[Path, subprocess.CompletedProcess[str]]
-
-
-def rows_in(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def test_every_row_of_a_scan_follows_the_published_schema(ran: Ran) -> None:
@@ -111,35 +105,26 @@ def test_rows_on_stdout_leave_the_summary_to_stderr(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.csv"])
 def test_a_scan_that_is_killed_goes_on_where_it_was(tmp_path: Path, name: str) -> None:
     models = tuple(f"nosuch-{number}" for number in range(60))
-    surroundings = os.environ | warm.offline()
-    command = [sys.executable, "-m", "headscope", "scan", "-o", name, "--workers", "1", *models]
-    table = tmp_path / ("rows.csv.jsonl" if name == "rows.csv" else name)
+    surroundings, table = os.environ | warm.offline(), lines_of(tmp_path / name)
+    command = [*COLD, "-o", name, *models]
     with subprocess.Popen(command, cwd=tmp_path, env=surroundings, stdout=subprocess.DEVNULL) as process:
-        deadline = time.monotonic() + 120
-        while time.monotonic() < deadline and not (table.exists() and table.stat().st_size):
-            time.sleep(0.005)
+        until(lambda: table.exists() and table.stat().st_size > 0)
         process.send_signal(signal.SIGKILL)
     before = table.read_bytes()
     assert before
     done = scan(*models, "-o", name, "--resume", folder=tmp_path)
     assert done.returncode == 3, done.stderr
     assert table.read_bytes().startswith(before.rpartition(b"\n")[0])
-    assert sorted(row["reference"] for row in rows_in(table)) == sorted(models)
-    if name == "rows.csv":
-        found = csv.DictReader((tmp_path / name).read_text("utf-8-sig").splitlines())
-        assert sorted(row["reference"] for row in found) == sorted(models)
+    assert sorted(names_in(table)) == sorted(names_in(tmp_path / name)) == sorted(models)
 
 
 def test_no_name_of_a_folder_is_a_formula_in_csv(tmp_path: Path) -> None:
     names = ('=HYPERLINK("http:x","y")', "@SUM(A1)", "+1", "a;=1")
     for name in names:
         (tmp_path / name).mkdir()
-    done = scan(*names, "-o", "rows.csv", "--workers", "1", folder=tmp_path)
+    done = scan(*names, "-o", "rows.csv", folder=tmp_path)
     assert done.returncode == 3, done.stderr
-    found = csv.DictReader((tmp_path / "rows.csv").read_text("utf-8-sig").splitlines())
-    assert sorted(row["reference"] for row in found) == sorted(
-        ("'" + names[0], "'" + names[1], "'" + names[2], "a;'=1")
-    )
+    assert sorted(names_in(tmp_path / "rows.csv")) == sorted([*(f"'{name}" for name in names[:3]), "a;'=1"])
 
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
@@ -147,24 +132,19 @@ def test_a_signal_ends_a_scan_and_its_workers_and_leaves_no_folder(tmp_path: Pat
     scratch = tmp_path / "tmp"
     scratch.mkdir()
     models = tuple(f"nosuch-{number}" for number in range(4000))  # more than a busy machine reads before the signal
-    command = [sys.executable, "-m", "headscope", "scan", "-o", "rows.jsonl", "--workers", "1", *models]
+    surroundings = os.environ | warm.offline() | {"TMPDIR": str(scratch)}
     with subprocess.Popen(
-        command, cwd=tmp_path, env=os.environ | warm.offline() | {"TMPDIR": str(scratch)}, text=True,
+        [*COLD, "-o", "rows.jsonl", *models], cwd=tmp_path, env=surroundings, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
         preexec_fn=lambda: signal.signal(sent, signal.SIG_DFL),  # noqa: PLW1509 - a background job may ignore it
     ) as process:  # fmt: skip
-        deadline = time.monotonic() + 120
-        while time.monotonic() < deadline and not (tmp_path / "rows.jsonl").exists():
-            time.sleep(0.005)
+        until((tmp_path / "rows.jsonl").exists)
         process.send_signal(sent)
         _, told = process.communicate(timeout=60)
     assert process.returncode == code, told
     assert told in ("", "error: interrupted\n")
     assert not [found for found in scratch.rglob("*") if "headscope-scan-" in str(found)]
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline and _has_processes(process.pid):  # the workers are of the same session
-        time.sleep(0.01)
-    assert not _has_processes(process.pid)
+    until(lambda: not _has_processes(process.pid), seconds=30)  # the workers are of the same session
 
 
 def _has_processes(group: int) -> bool:
@@ -181,33 +161,27 @@ def _has_processes(group: int) -> bool:
 def test_only_new_adds_no_second_row_of_a_commit(tmp_path: Path) -> None:
     """Where the source doesn't tell the commit, it is known after the examination."""
     for _ in range(2):
-        found = run_scan(
-            ScanSources(["gpt2"]), ScanOutput(tmp_path / "rows.jsonl", only_new=True), workers=0, offline=True
-        )
-    assert [row["reference"] for row in rows_in(tmp_path / "rows.jsonl")] == ["gpt2"]
+        found = scan_here("gpt2", place=tmp_path / "rows.jsonl", only_new=True)
+    assert names_in(tmp_path / "rows.jsonl") == ["gpt2"]
     assert (found.rows, found.written, found.skipped) == (1, 0, 1)
 
 
 @pytest.mark.parametrize("reference", ["hf://gpt2", "https://huggingface.co/gpt2", "gpt2@main"])
 def test_a_reference_is_known_again_as_it_was_named(tmp_path: Path, reference: str) -> None:
     for _ in range(2):
-        found = run_scan(
-            ScanSources([reference]), ScanOutput(tmp_path / "rows.jsonl", resume=True), workers=0, offline=True
-        )
-    assert [row["reference"] for row in rows_in(tmp_path / "rows.jsonl")] == [reference]
+        found = scan_here(reference, place=tmp_path / "rows.jsonl", resume=True)
+    assert names_in(tmp_path / "rows.jsonl") == [reference]
     assert (found.written, found.skipped) == (0, 1)
 
 
-def test_a_scan_ends_where_nobody_reads_its_rows(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_scan_ends_where_nobody_reads_its_rows() -> None:
     seen: list[ScanRow] = []
 
     def write(row: ScanRow) -> bool:
         seen.append(row)
         return False
 
-    found = run_scan(
-        ScanSources(["nosuch-1", "nosuch-2", "nosuch-3"]), ScanOutput(write=write), workers=0, offline=True
-    )
+    found = scan_here("nosuch-1", "nosuch-2", "nosuch-3", write=write)
     assert len(seen) == found.rows == found.written == 1
     assert found.skipped == 0
 
@@ -226,28 +200,15 @@ def test_a_pipe_takes_the_rows_of_a_listing(tmp_path: Path, monkeypatch: pytest.
     assert [json.loads(line)["reference"] for line in read] == ["nosuch-1", "nosuch-2"]
 
 
-def test_a_scan_whose_reader_leaves_is_not_green() -> None:
+def test_a_scan_whose_reader_leaves_is_not_green(tmp_path: Path) -> None:
     """The checkpoint that passes is examined; the row of the one that isn't there, nobody would see."""
     reader, writer = os.pipe()
     os.close(reader)
-    surroundings = os.environ | warm.offline()
-    command = [*warm.python(environment=surroundings), "-m", "headscope", "scan", "bert-base-uncased", "nosuch"]
-    done = subprocess.run(
-        [*command, "--workers", "1"], stdout=writer, stderr=subprocess.PIPE, text=True, check=False, env=surroundings
-    )
+    done = scan("bert-base-uncased", "nosuch", folder=tmp_path, stdout=writer)
     os.close(writer)
     assert done.stderr.startswith("1 checkpoint: 1 passed\n")
     assert "stdout" in done.stderr.splitlines()[-1] and " -o" in done.stderr.splitlines()[-1]
     assert done.returncode == 3
-
-
-def test_stdout_tells_that_nobody_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    reader, writer = os.pipe()
-    with os.fdopen(writer, "w") as stream:
-        monkeypatch.setattr(sys, "stdout", stream)
-        assert write_stdout("a\n")
-        os.close(reader)
-        assert not write_stdout("b\n")
 
 
 WRONG = {
@@ -257,7 +218,6 @@ WRONG = {
     ("gpt2", "-o", "a.json", "--summary", "./a.json"): "--summary a.json and -o a.json are one file",
     ("gpt2", "--resume"): "a table on stdout can't be continued",
     ("gpt2", "-o", "rows.tsv"): "rows.tsv: a table is written as JSON lines or CSV, not as .tsv",
-    ("gpt2", "-o", "rows.parquet"): "rows.parquet: a table is written as JSON lines or CSV, not as .parquet",
     ("gpt2", "-o", "there.parquet"): "there.parquet: a table is written as JSON lines or CSV, not as .parquet",
     ("gpt2", "-o", "new/"): "new/ names a folder, and a table is written to a file of JSON lines or CSV",
     ("gpt2", "-o", "s3://bucket/heads"): (
@@ -312,9 +272,8 @@ def test_a_wrong_place_is_told_in_one_sentence_before_the_work(
 def test_rows_are_whole_beside_the_bar_of_a_terminal(stdout: str, tmp_path: Path) -> None:
     """The bar is drawn on a terminal of 80 columns; each row is one line of stdout, wherever that goes."""
     screen, terminal = os.openpty()
-    command = [sys.executable, "-m", "headscope", "scan", "gpt2", "bert-base-uncased", "--workers", "1"]
     process = subprocess.Popen(
-        command,
+        [*COLD, "gpt2", "bert-base-uncased"],
         stdout=subprocess.PIPE if stdout == "a pipe" else terminal,
         stderr=terminal,
         cwd=tmp_path,

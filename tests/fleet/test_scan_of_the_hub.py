@@ -1,25 +1,24 @@
 """`headscope scan` of a Hub: what a listing names, at its commit, in few requests; later new commits alone."""
 
 import json
-import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from headers_only import checkpoint_of, header_of
 from hub import COMMIT, MOVED, OWN_CACHE, Hub, Quota, client_settings, serve
+from tables import rows_in, scan, small_bert
 
-from tests import warm
+from tests.headers_only import header_of
 
 AUTHOR = "team"
 NAMES = tuple(f"{AUTHOR}/bert-{number}" for number in range(5))
 
 
-def repositories() -> dict[str, dict[str, bytes]]:
-    base = checkpoint_of("bert", "BertForSequenceClassification")
-    assert base is not None
+@pytest.fixture(scope="module")
+def files() -> dict[str, dict[str, bytes]]:
+    base = small_bert()
     header, zeros = header_of(base)
     numbers = np.sin(np.arange(zeros // 4), dtype=np.float32).tobytes()
     found = {}
@@ -30,29 +29,12 @@ def repositories() -> dict[str, dict[str, bytes]]:
     return found
 
 
-@pytest.fixture(scope="module")
-def files() -> dict[str, dict[str, bytes]]:
-    return repositories()
-
-
 def scanned(hub: Hub, folder: Path, *arguments: str) -> list[dict[str, Any]]:
     """The rows that the table holds after a scan of its own process."""
-    settings = client_settings(hub.endpoint, folder)
-    command = [
-        *warm.python(environment=settings),
-        "-m",
-        "headscope",
-        "scan",
-        *arguments,
-        "-o",
-        "rows.jsonl",
-        "--workers",
-        "2",
-        "-q",
-    ]
-    done = subprocess.run(command, cwd=folder, env=settings, capture_output=True, text=True, check=False)
+    words = ["-o", "rows.jsonl", "--workers", "2", "-q", *arguments]
+    done = scan(*words, folder=folder, settings=client_settings(hub.endpoint, folder))
     assert done.returncode in (0, 3), done.stderr
-    return [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
+    return rows_in(folder / "rows.jsonl")
 
 
 def requests_for(hub: Hub) -> Counter[str]:

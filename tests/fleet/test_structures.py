@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headers_only import Checkpoint, checkpoint_of, variants, write
+from tables import small_bert
 
 from headscope.checks.findings import with_findings
 from headscope.core.source.checkpoint import examine
@@ -15,6 +15,7 @@ from headscope.core.source.memory.memory import Memory, Structures
 from headscope.core.source.storage.cache import Cache
 from headscope.errors import HeadscopeError
 from headscope.shell.values import make_request
+from tests.headers_only import Checkpoint, checkpoint_of, variants, write
 
 # An encoder with a pooler, a decoder that reads a pad token, a head for each token, images.
 CLASSES = (
@@ -66,12 +67,6 @@ def test_every_variant_has_the_report_that_it_has_alone(model_type: str, name: s
     assert [(what, lines) for what, _, lines in found if lines] == []
     # Names of labels, of the model and of the version make no structure of their own.
     assert sum(known for _, known, _ in found) >= 3
-
-
-def small_bert() -> Checkpoint:
-    found = checkpoint_of("bert", "BertForSequenceClassification")
-    assert found is not None
-    return found
 
 
 @pytest.mark.usefixtures("no_shipped_facts")

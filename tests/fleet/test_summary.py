@@ -13,13 +13,15 @@ from xml.etree import ElementTree
 import pytest
 from markdown_it import MarkdownIt
 
-from headscope.checks.rules import RULES
+from headscope.checks.rules import every_rule
 from headscope.core.facts.verdict import Verdict
 from headscope.core.words.console import plain_text
 from headscope.core.words.lines import WIDE
 from headscope.slices.fleet.facts import Cause, ScanRow, ScanSummary, Tally
 from headscope.slices.fleet.page import scan_html
 from headscope.slices.fleet.screen import scan_markdown, scan_screen, scan_verdict
+
+RULES = every_rule()
 
 GOLDEN = Path(__file__).parent / "golden"
 NAMES = {rule.id: (rule.name, rule.title) for rule in RULES.values()}
@@ -52,10 +54,6 @@ def rows_of_many() -> list[ScanRow]:
     return found
 
 
-def rows_of_one() -> list[ScanRow]:
-    return [ScanRow("bert-base-uncased", Verdict.PASSED, class_name="BertForSequenceClassification", seconds=0.5)]
-
-
 def hostile_rows() -> list[ScanRow]:
     return [
         ScanRow(f"{EVIL}{'-long' * 30}", verdict, class_name=EVIL, pooling_kind=EVIL, findings=(EVIL, "HS102"),
@@ -73,7 +71,9 @@ def summary_of(rows: list[ScanRow], skipped: int = 0) -> ScanSummary:
 
 SUMMARIES: dict[str, Callable[[], ScanSummary]] = {
     "many": lambda: summary_of(rows_of_many(), skipped=100),
-    "one": lambda: summary_of(rows_of_one()),
+    "one": lambda: summary_of(
+        [ScanRow("bert-base-uncased", Verdict.PASSED, class_name="BertForSequenceClassification", seconds=0.5)]
+    ),
     "hostile": lambda: summary_of(hostile_rows()),
     "none": lambda: summary_of([]),
 }
@@ -223,17 +223,13 @@ def test_every_plot_has_a_title_a_description_and_a_table_beside_it() -> None:
         [svg] = [item for item in tree.iter() if item.tag.endswith("svg")]
         named = {item.get("id"): "".join(item.itertext()) for item in svg.iter() if item.tag in {"title", "desc"}}
         assert svg.get("role") == "img"
-        assert set((svg.get("aria-labelledby") or "").split()) == set(named)
+        title, description = str(svg.get("aria-labelledby")).split()
+        assert {title, description} == set(named)
         counts = [int(cell.text.replace(",", "")) for cell in tree.iter("td") if cell.get("class") == "number"]
         drawn = [int(item.text.replace(",", "")) for item in svg.iter("text") if "count" in (item.get("class") or "")]
         assert drawn == counts
-        assert [
-            int(number.replace(",", "")) for number in re.findall(r": ([\d,]+)(?:;|$)", named[svg_desc(svg)])
-        ] == drawn
-
-
-def svg_desc(svg: Any) -> str:
-    return str(svg.get("aria-labelledby")).split()[1]
+        told = re.findall(r": ([\d,]+)(?:;|$)", named[description])
+        assert [int(number.replace(",", "")) for number in told] == drawn
 
 
 def test_a_bar_is_as_long_as_its_count_says() -> None:

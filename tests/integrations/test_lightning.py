@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 import headscope
 from headscope.errors import CheckFailed
 from tests import warm
-from tests.integrations.small import Texts, ids, with_new_head
+from tests.integrations.small import Texts, ids
 
 
 def test_importing_headscope_imports_no_lightning() -> None:
@@ -20,11 +20,6 @@ def test_importing_headscope_imports_no_lightning() -> None:
 
 
 pl: Any = pytest.importorskip("lightning.pytorch")
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Any:
-    return with_new_head(tmp_path)
 
 
 class Module(pl.LightningModule):  # type: ignore[misc]

@@ -5,66 +5,34 @@ from typing import Any
 
 import pytest
 import transformers
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import Whitespace
-from tokenizers.processors import TemplateProcessing
 
 import headscope
 from headscope.errors import CheckFailed
+from tests.chains import save_base
 from tests.edits import edit_tensors
 from tests.families import FAMILIES
-
-WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "d", "yes", "no")
-
-
-def tokenizer() -> Any:
-    made = Tokenizer(WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token="[UNK]"))
-    made.pre_tokenizer = Whitespace()
-    made.post_processor = TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=made, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]",
-        mask_token="[MASK]", model_max_length=32,
-    )  # fmt: skip
+from tests.integrations.small import USUAL, ids
 
 
 def settings(kind: Any, folder: Path, **given: Any) -> Any:
-    usual = {
-        "output_dir": str(folder / "out"),
-        "max_steps": 2,
-        "save_steps": 1,
-        "per_device_train_batch_size": 2,
-        "report_to": [],
-        "use_cpu": True,
-        "disable_tqdm": True,
-        "learning_rate": 1e-2,
-    }
-    return kind(**(usual | given))
-
-
-def found(callback: Any) -> list[str]:
-    results = [*callback.saves, *([callback.trained] if callback.trained else [])]
-    return [f"{item.id} {item.severity.value}" for result in results for item in result.findings]
+    return kind(**(USUAL | {"output_dir": str(folder / "out"), "max_steps": 2, "save_steps": 1} | given))
 
 
 def passed(callback: Any) -> bool:
     verdicts = {result.verdict.value for result in callback.saves}
-    return verdicts == {"passed"} and not found(callback)
+    return verdicts == {"passed"} and not ids(callback)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    FAMILIES["bert"].build("BertModel").save_pretrained(tmp_path / "base")
-    tokenizer().save_pretrained(tmp_path / "base")
+    save_base("Bert", tmp_path / "base")
     return tmp_path
 
 
 def pairs() -> Any:
     datasets = pytest.importorskip("datasets")
     return datasets.Dataset.from_dict(
-        {"first": ["a b", "b c", "c d", "d a"], "second": ["a", "no", "d", "yes"], "label": [1.0, 0.0, 1.0, 0.0]}
+        {"first": ["w1 w2", "w2 w3", "w3", "w4"], "second": ["w1", "no", "w3", "yes"], "label": [1.0, 0.0, 1.0, 0.0]}
     )
 
 
@@ -97,9 +65,9 @@ def test_a_sentence_transformer_with_a_dense_layer(folder: Path) -> None:
     st = pytest.importorskip("sentence_transformers")
     from sentence_transformers import losses, models as parts
 
-    body = parts.Transformer(str(folder / "base"))
-    width = FAMILIES["bert"].build("BertModel").config.hidden_size
-    model = st.SentenceTransformer(modules=[body, parts.Pooling(width), parts.Dense(width, 4)], device="cpu")
+    model = st.SentenceTransformer(
+        modules=[parts.Transformer(str(folder / "base")), parts.Pooling(16), parts.Dense(16, 4)], device="cpu"
+    )
     callback = headscope.HeadscopeCallback(on_fail="warn")
     trainer = st.SentenceTransformerTrainer(
         model=model,
@@ -125,10 +93,9 @@ def test_a_setfit_save_without_its_head(folder: Path) -> None:
     st = pytest.importorskip("sentence_transformers")
     from sentence_transformers import models as parts
 
-    width = FAMILIES["bert"].build("BertModel").config.hidden_size
-    body = st.SentenceTransformer(modules=[parts.Transformer(str(folder / "base")), parts.Pooling(width)], device="cpu")
+    body = st.SentenceTransformer(modules=[parts.Transformer(str(folder / "base")), parts.Pooling(16)], device="cpu")
     head = pytest.importorskip("sklearn.linear_model").LogisticRegression()
-    head.fit(body.encode(["a", "b", "c", "d"]), [0, 1, 0, 1])
+    head.fit(body.encode(["w1", "w2", "w3", "w4"]), [0, 1, 0, 1])
     model = setfit.SetFitModel(model_body=body, model_head=head, labels=["no", "yes"])
     model.save_pretrained(folder / "saved")
     assert headscope.verify_save(model, folder / "saved").verdict.value == "not_determined"  # it lies in a pickle
@@ -141,10 +108,8 @@ def test_a_reward_model_of_trl(folder: Path) -> None:
     datasets = pytest.importorskip("datasets")
     peft = pytest.importorskip("peft")
     rows = datasets.Dataset.from_dict(
-        {"chosen": ["a yes", "b yes", "c yes", "d yes"], "rejected": ["a no", "b no b", "c no", "d no"]}
+        {"chosen": ["w1 yes", "w2 yes", "w3 yes", "w4 yes"], "rejected": ["w1 no", "w2 no w2", "w3 no", "w4 no"]}
     )
-    words = tokenizer()
-    words.eos_token = "[SEP]"
 
     def run(config: Any, name: str, **options: Any) -> Any:
         model = transformers.BertForSequenceClassification.from_pretrained(folder / "base", num_labels=1)
@@ -153,7 +118,7 @@ def test_a_reward_model_of_trl(folder: Path) -> None:
             model=model,
             args=settings(trl.RewardConfig, folder / name, max_length=16),
             train_dataset=rows,
-            processing_class=words,
+            processing_class=transformers.AutoTokenizer.from_pretrained(folder / "base"),
             peft_config=config,
             callbacks=[callback],
         )

@@ -11,20 +11,29 @@ from xml.etree import ElementTree
 
 import pytest
 import yaml
-from families import FAMILIES
 
 from tests import warm
+from tests.families import FAMILIES
+from tests.integrations.small import LABELS
 
 ROOT = Path(__file__).parents[2]
 SST2 = "distilbert-base-uncased-finetuned-sst-2-english"
 PLUGIN = ("-p", "headscope.integrations.pytest", "-p", "no:cacheprovider", "-q")
 
 
+def run(command: list[str], folder: Path, **settings: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **settings}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def on_path(folder: Path) -> str:
+    """A path of programs on which `headscope` is found."""
+    return f"{warm.headscope_command(folder / 'bin').parent}:{os.environ['PATH']}"
+
+
 def run_tests(folder: Path, body: str, python: list[str]) -> subprocess.CompletedProcess[str]:
     (folder / "test_models.py").write_text(body)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    command = [*python, "-m", "pytest", *PLUGIN, "test_models.py"]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return run([*python, "-m", "pytest", *PLUGIN, "test_models.py"], folder, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
 
 
 def test_the_fixture_passes_and_fails(tmp_path: Path) -> None:
@@ -83,12 +92,11 @@ def test_light(check_head):
     assert run_tests(tmp_path, body, [sys.executable]).returncode == 0
 
 
-def test_the_hook_names_a_command_that_exists() -> None:
+def test_the_hook_names_a_command_that_exists(tmp_path: Path) -> None:
     (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
     assert {"id", "name", "entry", "language", "files"} <= set(hook)
     command = [*warm.python(), "-m", *hook["entry"].split(), SST2, "--for", "inference", "--offline", "-q"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    assert subprocess.run(command, env=environment, capture_output=True, check=False).returncode == 0
+    assert run(command, tmp_path).returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -105,14 +113,11 @@ def test_the_action_checks_and_tells(inputs: dict[str, str], code: int, sentence
     action = yaml.safe_load((ROOT / "action.yml").read_text())
     step = next(step for step in action["runs"]["steps"] if step["name"] == "Check")
     assert "${{" not in step["run"]
-    command = warm.headscope_command(tmp_path / "bin")
-    environment = {
-        **os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{command.parent}:{os.environ['PATH']}", "PROFILE": "inference",
-        "FAIL_ON": "error", "ARGUMENTS": "--offline", "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"), **inputs,
+    settings = {
+        "PATH": on_path(tmp_path), "PROFILE": "inference", "FAIL_ON": "error", "ARGUMENTS": "--offline",
+        "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
     }  # fmt: skip
-    ran = subprocess.run(
-        ["bash", "-e", "-c", step["run"]], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
+    ran = run(["bash", "-e", "-c", step["run"]], tmp_path, **(settings | inputs))
     assert ran.returncode == code, ran.stderr
     assert sentence in (tmp_path / "summary.md").read_text()
     assert all(line.startswith("::") for line in ran.stdout.splitlines())
@@ -138,13 +143,10 @@ def test_the_recipe_for_pre_commit_passes_and_fails(tmp_path: Path, model: str, 
     (tmp_path / ".pre-commit-config.yaml").write_text(yaml.safe_dump(settings))
     (tmp_path / "models" / "sentiment").mkdir(parents=True)
     (tmp_path / "models" / "sentiment" / "config.json").write_text("{}")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PRE_COMMIT_HOME": str(tmp_path / "home"), "COLUMNS": "200"}
-    for words in (["git", "init", "-q"], ["git", "add", "-A"]):
-        subprocess.run(words, cwd=tmp_path, check=True, env=environment)
-    ran = subprocess.run(
-        [sys.executable, "-m", "pre_commit", "run", "--all-files"],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    _git(tmp_path, "init", "-q")
+    _git(tmp_path, "add", "-A")
+    command = [sys.executable, "-m", "pre_commit", "run", "--all-files"]
+    ran = run(command, tmp_path, PRE_COMMIT_HOME=str(tmp_path / "home"), COLUMNS="200")
     assert ran.returncode == code, ran.stdout + ran.stderr
     assert all(word in ran.stdout for word in sentence.split()), ran.stdout
 
@@ -176,12 +178,6 @@ def _git(folder: Path, *words: str) -> str:
     return subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True, text=True).stdout
 
 
-def _shown_failure() -> str:
-    """What the recipe says that a stopped commit prints."""
-    text = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
-    return text.partition("```text\n")[2].partition("```")[0]
-
-
 @pytest.mark.parametrize(("name", "code"), [("BertForSequenceClassification", 0), ("BertModel", 1)])
 def test_the_published_hook_passes_and_stops_a_commit(tmp_path: Path, name: str, code: int) -> None:
     pytest.importorskip("pre_commit", reason="pre-commit is not installed")
@@ -189,25 +185,18 @@ def test_the_published_hook_passes_and_stops_a_commit(tmp_path: Path, name: str,
     settings["repos"][0] |= {"repo": str(tmp_path / "hook"), "rev": _hook_repository(tmp_path / "hook")}
     settings["repos"][0]["hooks"][0]["language"] = "system"
     project = tmp_path / "project"
-    names = {"id2label": {0: "no", 1: "yes"}, "label2id": {"no": 0, "yes": 1}}
-    FAMILIES["bert"].build(name, **names).save_pretrained(project / "models" / "sentiment")
+    FAMILIES["bert"].build(name, **LABELS).save_pretrained(project / "models" / "sentiment")
     (project / ".pre-commit-config.yaml").write_text(yaml.safe_dump(settings))
     _git(project, "init", "-q")
     _git(project, "add", "-A")
-    command = warm.headscope_command(tmp_path / "bin")
-    environment = {
-        **os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{command.parent}:{os.environ['PATH']}", "COLUMNS": "120",
-        "PRE_COMMIT_HOME": str(tmp_path / "home"), "HEADSCOPE_NO_RUN": "",
-    }  # fmt: skip
-    ran = subprocess.run(
-        [sys.executable, "-m", "pre_commit", "run"],
-        cwd=project, env=environment, capture_output=True, text=True, check=False,
+    ran = run(
+        [sys.executable, "-m", "pre_commit", "run"], project, PATH=on_path(tmp_path), COLUMNS="120",
+        PRE_COMMIT_HOME=str(tmp_path / "home"), HEADSCOPE_NO_RUN="",
     )  # fmt: skip
     assert ran.returncode == code, ran.stdout + ran.stderr
-    if code:
-        assert _shown_failure().strip() in ran.stdout
-    else:
-        assert "Passed" in ran.stdout
+    recipes = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+    shown = recipes.partition("```text\n")[2].partition("```")[0]  # what a stopped commit prints
+    assert (shown.strip() if code else "Passed") in ran.stdout
 
 
 @pytest.mark.parametrize(
@@ -233,8 +222,6 @@ def test_the_hook_is_asked_where_a_model_changes(path: str, asked: bool) -> None
 def test_the_recipe_for_gitlab_writes_its_report(tmp_path: Path, model: str, code: int) -> None:
     (line,) = _recipe("junit")["heads"]["script"]
     words = line.replace("models/sentiment models/topics", f"{model} {SST2}").split()[1:]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [*warm.python(), "-m", "headscope", *words, "--offline"]
-    assert subprocess.run(command, cwd=tmp_path, env=environment, check=False, capture_output=True).returncode == code
+    assert run([*warm.python(), "-m", "headscope", *words, "--offline"], tmp_path).returncode == code
     report = ElementTree.parse(tmp_path / "heads.xml").getroot()
     assert (report.find(".//failure") is not None) == (code == 1)

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,82 +12,43 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 from torch import nn
-from transformers import Trainer, TrainingArguments
+from transformers import Trainer
 
 import headscope
 from headscope.errors import CheckFailed, UsageError
-from tests.integrations.small import LABELS, Texts, ids, with_new_head
+from tests.edits import edit_json
+from tests.integrations.small import LABELS, Texts, arguments, ids, trained
 
 HEAD = {"bert.pooler.dense.weight", "bert.pooler.dense.bias", "classifier.weight", "classifier.bias"}
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> transformers.PreTrainedModel:
-    return with_new_head(tmp_path)
+def saving(write: Callable[[Any, Path], Any]) -> type[Trainer]:
+    """A trainer that writes a model in its own way."""
 
+    class Saving(Trainer):
+        def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+            write(self.model, Path(str(output_dir)))
 
-def arguments(folder: Path, **given: Any) -> TrainingArguments:
-    usual: dict[str, Any] = {
-        "max_steps": 3,
-        "save_steps": 2,
-        "per_device_train_batch_size": 2,
-        "report_to": [],
-        "use_cpu": True,
-        "disable_tqdm": True,
-        "learning_rate": 1e-2,
-    }
-    return TrainingArguments(str(folder / "out"), **(usual | given))
-
-
-def trained(
-    model: Any, folder: Path, callback: Any, trainer_class: type[Trainer] = Trainer, others: Any = (), **given: Any
-) -> Trainer:
-    optimizers = given.pop("optimizers", (None, None))
-    trainer = trainer_class(
-        model,
-        arguments(folder, **given),
-        train_dataset=Texts(),
-        eval_dataset=Texts(),
-        callbacks=[callback, *others],
-        optimizers=optimizers,
-    )
-    trainer.train()
-    return trainer
+    return Saving
 
 
 def lora(model: Any, task: str | None = "SEQ_CLS", **given: Any) -> Any:
-    return peft.get_peft_model(model, peft.LoraConfig(task_type=task, target_modules=["query"], **given))
+    return peft.get_peft_model(model, peft.LoraConfig(**{"task_type": task, "target_modules": ["query"], **given}))
 
 
 # Healthy saves raise no alarm.
 
+EVALUATED = {"eval_strategy": "steps", "eval_steps": 1, "metric_for_best_model": "loss"}
+BEST = {**EVALUATED, "save_steps": 1, "load_best_model_at_end": True}
 HEALTHY = {
     "every step": {"save_steps": 1},
     "last step": {"save_steps": 3},
     "last step beyond the interval": {"save_steps": 2},
     "epochs": {"save_strategy": "epoch", "max_steps": -1, "num_train_epochs": 2},
     "save_total_limit": {"save_steps": 1, "save_total_limit": 1},
-    "best at the end": {
-        "save_steps": 1,
-        "eval_strategy": "steps",
-        "eval_steps": 1,
-        "load_best_model_at_end": True,
-        "metric_for_best_model": "loss",
-    },
-    "best and limit": {
-        "save_steps": 1,
-        "eval_strategy": "steps",
-        "eval_steps": 1,
-        "load_best_model_at_end": True,
-        "metric_for_best_model": "loss",
-        "save_total_limit": 1,
-    },
-    "only the best": {
-        "save_strategy": "best",
-        "eval_strategy": "steps",
-        "eval_steps": 1,
-        "metric_for_best_model": "loss",
-    },
+    "best at the end": BEST,
+    "best and limit": {**BEST, "save_total_limit": 1},
+    "only the best": {**EVALUATED, "save_strategy": "best"},
     "model only": {"save_only_model": True},
     "bf16": {"bf16": True},
     "accumulated": {"gradient_accumulation_steps": 2, "max_steps": 2, "save_steps": 1},
@@ -109,32 +70,24 @@ def test_a_healthy_run_raises_no_alarm(
     assert callback.trained.verdict.value == "passed"
 
 
-def adapted(model: Any) -> Any:
-    return lora(model)
-
-
-def adapted_by_name(model: Any) -> Any:
-    return lora(model, None, modules_to_save=["classifier"])
-
-
-def in_bfloat16(model: Any) -> Any:
-    return model.to(torch.bfloat16)
-
-
-def with_lora_in_the_head(model: Any) -> Any:
-    config = peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query", "pooler.dense"])
-    return peft.get_peft_model(model, config)
-
-
 def with_frozen_pooler(model: Any) -> Any:
     model.bert.requires_grad_(False)
     return model
 
 
-@pytest.mark.parametrize("change", [adapted, adapted_by_name, in_bfloat16, with_lora_in_the_head, with_frozen_pooler])
-def test_a_healthy_model_raises_no_alarm(change: Any, model: Any, tmp_path: Path) -> None:
+HEALTHY_MODELS = {
+    "adapted": lora,
+    "adapted_by_name": lambda model: lora(model, None, modules_to_save=["classifier"]),
+    "in_bfloat16": lambda model: model.to(torch.bfloat16),
+    "with_lora_in_the_head": lambda model: lora(model, target_modules=["query", "pooler.dense"]),
+    "with_frozen_pooler": with_frozen_pooler,
+}
+
+
+@pytest.mark.parametrize("change", HEALTHY_MODELS)
+def test_a_healthy_model_raises_no_alarm(change: str, model: Any, tmp_path: Path) -> None:
     callback = headscope.HeadscopeCallback(ignore=("HS6", "HS402"))
-    trained(change(model), tmp_path, callback, eval_strategy="steps", eval_steps=1, save_steps=1,
+    trained(HEALTHY_MODELS[change](model), tmp_path, callback, eval_strategy="steps", eval_steps=1, save_steps=1,
             load_best_model_at_end=True)  # fmt: skip
     assert callback.saves
     assert not ids(callback), [str(result) for result in callback.saves]
@@ -142,12 +95,9 @@ def test_a_healthy_model_raises_no_alarm(change: Any, model: Any, tmp_path: Path
 
 
 def test_a_sharded_save_raises_no_alarm(model: Any, tmp_path: Path) -> None:
-    class Sharding(Trainer):
-        def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
-            self.model.save_pretrained(output_dir, max_shard_size="20kB")
-
     callback = headscope.HeadscopeCallback()
-    trained(model, tmp_path, callback, Sharding)
+    sharding = saving(lambda model, folder: model.save_pretrained(folder, max_shard_size="20kB"))
+    trained(model, tmp_path, callback, sharding)
     assert len(list((tmp_path / "out" / "checkpoint-3").glob("model-*.safetensors"))) > 1
     assert not ids(callback)
 
@@ -174,21 +124,33 @@ def test_training_gives_the_same_numbers_with_and_without(tmp_path: Path, model:
 # Each fault, made in a real run.
 
 
-class Dropping(Trainer):
-    """Saves the base model only."""
-
-    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
-        self.model.bert.save_pretrained(output_dir)
-        self.model.config.save_pretrained(output_dir)
+def base_alone(model: Any, folder: Path) -> None:
+    model.bert.save_pretrained(folder)
+    model.config.save_pretrained(folder)
 
 
-class Wrapping(Trainer):
-    """Saves the state of a wrapper."""
+def state_of_a_wrapper(model: Any, folder: Path) -> None:
+    model.config.save_pretrained(folder)
+    state = {f"model.{name}": item for name, item in model.state_dict().items()}
+    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
 
-    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
-        self.model.config.save_pretrained(output_dir)
-        state = {f"model.{name}": item for name, item in self.model.state_dict().items()}
-        save_file(state, Path(str(output_dir), "model.safetensors"), metadata={"format": "pt"})
+
+def without_names_of_classes(model: Any, folder: Path) -> None:
+    model.save_pretrained(folder)
+    edit_json(folder / "config.json", {}, without=("id2label", "label2id"))
+
+
+def without_a_shard(model: Any, folder: Path) -> None:
+    model.save_pretrained(folder, max_shard_size="20kB")
+    index = json.loads((folder / "model.safetensors.index.json").read_text())
+    (folder / index["weight_map"]["classifier.weight"]).unlink()
+
+
+def ungathered(model: Any, folder: Path) -> None:
+    """What ZeRO-3 leaves of weights that are not gathered."""
+    model.config.save_pretrained(folder)
+    state = {name: torch.empty(0) for name in model.state_dict()}
+    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
 
 
 class Late(Trainer):
@@ -202,49 +164,22 @@ class Late(Trainer):
         self.model.save_pretrained(output_dir, state_dict=self.older)
 
 
-class Nameless(Trainer):
-    """Saves a configuration without the names of the classes."""
-
-    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
-        self.model.save_pretrained(output_dir)
-        file = Path(str(output_dir), "config.json")
-        config = json.loads(file.read_text())
-        file.write_text(json.dumps({k: v for k, v in config.items() if k not in ("id2label", "label2id")}))
-
-
-class Losing(Trainer):
-    """Loses a shard."""
-
-    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
-        self.model.save_pretrained(output_dir, max_shard_size="20kB")
-        index = Path(str(output_dir), "model.safetensors.index.json")
-        Path(str(output_dir), json.loads(index.read_text())["weight_map"]["classifier.weight"]).unlink()
-
-
-class Hollow(Trainer):
-    """Saves what ZeRO-3 leaves of weights that are not gathered."""
-
-    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
-        self.model.config.save_pretrained(output_dir)
-        state = {name: torch.empty(0) for name in self.model.state_dict()}
-        save_file(state, Path(str(output_dir), "model.safetensors"), metadata={"format": "pt"})
-
-
-FAULTS = {
-    Dropping: ("HS711", {"classifier.weight", "classifier.bias"}),
-    Wrapping: ("HS712", HEAD),
-    Late: ("HS713 HS719", HEAD),
-    Nameless: ("HS715", set()),
-    Losing: ("HS717", set()),
-    Hollow: ("HS717", HEAD),
+Dropping = saving(base_alone)
+FAULTS: dict[str, tuple[type[Trainer], str, set[str]]] = {
+    "base alone": (Dropping, "HS711", {"classifier.weight", "classifier.bias"}),
+    "state of a wrapper": (saving(state_of_a_wrapper), "HS712", HEAD),
+    "late": (Late, "HS713 HS719", HEAD),
+    "without names of classes": (saving(without_names_of_classes), "HS715", set()),
+    "without a shard": (saving(without_a_shard), "HS717", set()),
+    "ungathered": (saving(ungathered), "HS717", HEAD),
 }
 
 
-@pytest.mark.parametrize("trainer_class", FAULTS, ids=lambda item: item.__name__)
+@pytest.mark.parametrize("fault", FAULTS)
 def test_a_bad_save_fails_at_the_end_and_warns_at_once(
-    trainer_class: type[Trainer], model: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    fault: str, model: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    rules, names = FAULTS[trainer_class]
+    trainer_class, rules, names = FAULTS[fault]
     rule = rules.split()[0]
     callback = headscope.HeadscopeCallback()
     seen_at: list[int] = []
@@ -255,7 +190,7 @@ def test_a_bad_save_fails_at_the_end_and_warns_at_once(
                 seen_at.append(state.global_step)
 
     with pytest.raises(CheckFailed, match=rule):
-        trained(model, tmp_path, callback, trainer_class, [Watching()])
+        trained(model, tmp_path, callback, trainer_class, others=[Watching()])
     assert seen_at == [2, 3]  # training went on after the first
     assert ids(callback) == rules.split()
     assert set(callback.saves[0].findings[0].parameters) >= names
@@ -345,15 +280,14 @@ def test_other_processes_verify_nothing(model: Any, tmp_path: Path) -> None:
 def test_a_save_that_cannot_be_read_is_not_determined(
     model: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Breaking(Trainer):
-        def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
-            Path(str(output_dir)).mkdir(parents=True)
-            Path(str(output_dir), "model.safetensors").write_bytes(b"\x00" * 64)
+    def zeros(model: Any, folder: Path) -> None:
+        folder.mkdir(parents=True)
+        (folder / "model.safetensors").write_bytes(b"\x00" * 64)
 
-    trained(model, tmp_path, headscope.HeadscopeCallback(), Breaking)
+    trained(model, tmp_path, headscope.HeadscopeCallback(), saving(zeros))
     assert "could not verify" in caplog.text
     with pytest.raises(CheckFailed, match="could not verify"):
-        trained(model, tmp_path / "again", headscope.HeadscopeCallback(on_undetermined="raise"), Breaking)
+        trained(model, tmp_path / "again", headscope.HeadscopeCallback(on_undetermined="raise"), saving(zeros))
 
 
 # Whether the head was trained.

@@ -8,9 +8,9 @@ import pytest
 
 from headscope.errors import ExitCode
 from headscope.shell import main
+from tests.checks.pipeline_formats import SCHEMA
 
 MODEL = "distilbert-base-uncased-finetuned-sst-2-english"
-SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "schema" / "headscope-1.0.schema.json").read_text())
 
 
 def run(data: Path, *more: str, model: tuple[str, ...] = (MODEL,)) -> int:

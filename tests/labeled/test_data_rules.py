@@ -1,57 +1,39 @@
 """The rules on labeled data: faults that were made on purpose, and healthy data without a finding."""
 
-import csv
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from transformers import BertConfig, BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification
+from labeled.trained import write_csv, write_lines, write_parquet
 
 import headscope
 from headscope.checks.rules.labeled.label_classes import fit_names
 from headscope.errors import UsageError
 from headscope.facts import Severity, Verdict
 from headscope.shared.labeled.facts import Fit
+from tests.families import FAMILIES
 
 NAMES = ("negative", "neutral", "positive")
-TINY = {
-    "vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8,
-    "max_position_embeddings": 16,
-}  # fmt: skip
 PLACEHOLDERS = ("LABEL_0", "LABEL_1", "LABEL_2")
 
 
-def model(labels: tuple[str, ...] = NAMES, kind: Any = BertForSequenceClassification, **settings: Any) -> Any:
-    torch.manual_seed(0)
-    named = dict(enumerate(labels))
-    return kind(BertConfig(**TINY, id2label=named, label2id={name: key for key, name in named.items()}, **settings))
+def model(labels: tuple[str, ...] = NAMES, kind: str = "SequenceClassification", **settings: Any) -> Any:
+    names = dict(enumerate(labels))
+    settings |= {"id2label": names, "label2id": {name: at for at, name in names.items()}, "num_hidden_layers": 1}
+    return FAMILIES["bert"].build(f"BertFor{kind}", **settings)
 
 
 def write(folder: Path, cells: list[Any], name: str = "rows.jsonl") -> Path:
     """Rows with these labels: typed in JSON lines, as texts in csv."""
-    path = folder / name
-    if path.suffix == ".csv":
-        with path.open("w", newline="") as file:
-            csv.writer(file).writerows([("text", "label"), *(("some text", cell) for cell in cells)])
-    else:
-        path.write_text("".join(json.dumps({"text": "some text", "label": cell}) + "\n" for cell in cells))
-    return path
+    if name == "rows.csv":
+        return write_csv(folder / name, [("some text", cell) for cell in cells])
+    return write_lines(folder / name, [{"text": "some text", "label": cell} for cell in cells])
 
 
 def declared(folder: Path, cells: list[Any], names: tuple[str, ...]) -> Path:
-    """A Parquet file as `datasets` writes it, with a ClassLabel."""
-    pyarrow = pytest.importorskip("pyarrow")
-    from pyarrow import parquet
-
+    """A Parquet file with a ClassLabel."""
     features = {"label": {"names": list(names), "_type": "ClassLabel"}}
-    table = pyarrow.table({"label": cells})
-    path = folder / "rows.parquet"
-    parquet.write_table(
-        table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})}), path
-    )
-    return path
+    return write_parquet(folder / "rows.parquet", {"label": cells}, features)
 
 
 def checked(module: Any, data: Path, profile: Any = "training", column: Any = "label", **options: Any) -> Any:
@@ -81,8 +63,8 @@ HEALTHY: list[tuple[str, Any, list[Any], dict[str, Any]]] = [
     ("numbers", model(("score",), **REGRESSION), [0.5, 1.25, 3.0, -7.0] * 4, {}),
     ("whole numbers for regression", model(("score",), **REGRESSION), [1, 2, 5] * 4, {}),
     ("numbers of one label", model(("score",)), [0.5, 1.25] * 4, {}),
-    ("tags", model(kind=BertForTokenClassification), [[0, 1, 2, -100], [0]] * 4, {}),
-    ("tags by name", model(kind=BertForTokenClassification), [["neutral", "negative"], ["positive"]] * 4, {}),
+    ("tags", model(kind="TokenClassification"), [[0, 1, 2, -100], [0]] * 4, {}),
+    ("tags by name", model(kind="TokenClassification"), [["neutral", "negative"], ["positive"]] * 4, {}),
     ("an uneven but usual share", model(), [0] * 30 + [1] * 10 + [2] * 5, {}),
     ("names with signs and letters of others", model(("+", "-", "ß")), ["+", "-", "ß"] * 4, {}),
     ("stars", model(("1 star", "2 stars", "3 stars")), ["1 star", "2 stars", "3 stars"] * 4, {}),
@@ -124,7 +106,7 @@ FAULTS: list[tuple[str, Any, list[Any], dict[str, str], tuple[str, ...]]] = [
     ("several labels, nothing said", model(), [[0, 1], [2]], {"HS004": "warning"}, ("problem_type is not set",)),
     ("several labels for one", model(problem_type="single_label_classification"), [[0, 1], [2]], {"HS004": "error"},
      ("several labels for a row",)),
-    ("labels of rows for tokens", model(kind=BertForTokenClassification), list(NAMES), {"HS004": "error"},
+    ("labels of rows for tokens", model(kind="TokenClassification"), list(NAMES), {"HS004": "error"},
      ("scores each token",)),
     ("other case", model(), ["Negative", "NEUTRAL", "positive"], {"HS005": "warning"}, ("'Negative' is 'negative'",)),
     ("short names", model(), ["neg", "neu", "pos"], {"HS005": "warning"}, ("'pos' is 'positive'",)),
@@ -177,10 +159,8 @@ def test_declared_names_that_the_model_lacks_and_that_have_rows_are_unknown(tmp_
 
 
 def test_data_in_inference_weigh_less(tmp_path: Path) -> None:
-    assert found(checked(model(), write(tmp_path, [*NAMES[:2], "mixed"]), "inference")) == {
-        "HS001": "warning",
-        "HS002": "note",
-    }
+    data = write(tmp_path, [*NAMES[:2], "mixed"])
+    assert found(checked(model(), data, "inference")) == {"HS001": "warning", "HS002": "note"}
 
 
 def test_data_of_other_classes_only_are_an_error_even_in_inference(tmp_path: Path) -> None:
@@ -212,20 +192,17 @@ def test_what_has_no_order_is_not_asked_for_one(tmp_path: Path) -> None:
 
 
 def test_question_answering_has_no_classes(tmp_path: Path) -> None:
-    result = checked(model(("start", "end"), BertForQuestionAnswering), write(tmp_path, ["a", "b"]))
+    result = checked(model(("start", "end"), "QuestionAnswering"), write(tmp_path, ["a", "b"]))
     assert result.findings == ()
     assert {gap.topic[:5] for gap in result.not_applicable} == {*result.rules}
 
 
 def test_columns_of_0_and_1_are_compared_by_their_names(tmp_path: Path) -> None:
-    path = tmp_path / "rows.csv"
-    path.write_text("text,rude,toxic\na,1,0\nb,0,1\n")
+    path = write_csv(tmp_path / "rows.csv", [("a", 1, 0), ("b", 0, 1)], "text,rude,toxic")
     fine = checked(model(("toxic", "rude"), **MULTI), path, column=["rude", "toxic"])
     assert fine.findings == ()
-    assert [(item.label, item.model_class, item.fit) for item in fine.data.classes] == [
-        ("rude", 1, Fit.NAME),
-        ("toxic", 0, Fit.NAME),
-    ]
+    fits = [(item.label, item.model_class, item.fit) for item in fine.data.classes]
+    assert fits == [("rude", 1, Fit.NAME), ("toxic", 0, Fit.NAME)]
     assert found(checked(model(("toxic", "kind"), **MULTI), path, column=["rude", "toxic"]))["HS001"] == "error"
 
 

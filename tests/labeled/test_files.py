@@ -3,18 +3,23 @@
 import csv
 import json
 import os
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from labeled.trained import write_csv, write_lines, write_parquet
 
 from headscope.errors import HeadscopeError, Malformed, NotFound, Unsupported, UsageError
-from headscope.shared.labeled import open_data, sample_rows, tally_labels
 from headscope.shared.labeled.facts import DataFacts, LabelKind
+from headscope.shared.labeled.opening import open_data
+from headscope.shared.labeled.sample import sample_rows
+from headscope.shared.labeled.tally import tally_labels
 
 ROWS = [('a fine, "old" film', "positive"), ("two\nlines", "negative"), ("ünïcode \u2028 too", "positive")] * 3
+COLUMNS = dict(zip(("text", "label"), zip(*ROWS, strict=True), strict=True))
 
 
 def read(path: Path, column: str = "label", split: str | None = None) -> DataFacts:
@@ -33,26 +38,6 @@ def with_csv(folder: Path, **options: Any) -> Path:
     return path
 
 
-def with_tsv(folder: Path) -> Path:
-    return with_csv(folder, delimiter="\t").rename(folder / "rows.tsv")
-
-
-def with_json_lines(folder: Path) -> Path:
-    path = folder / "rows.jsonl"
-    path.write_text("".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in ROWS))
-    return path
-
-
-def with_parquet(folder: Path) -> Path:
-    pyarrow = pytest.importorskip("pyarrow")
-    from pyarrow import parquet
-
-    path = folder / "rows.parquet"
-    texts, labels = zip(*ROWS, strict=True)
-    parquet.write_table(pyarrow.table({"text": texts, "label": labels}), path)
-    return path
-
-
 def saved_dataset(folder: Path, table: dict[str, Any], features: dict[str, Any]) -> Path:
     """What `Dataset.save_to_disk` of datasets 3 and 4 writes."""
     pyarrow = pytest.importorskip("pyarrow")
@@ -66,25 +51,20 @@ def saved_dataset(folder: Path, table: dict[str, Any], features: dict[str, Any])
     return folder
 
 
-def with_dataset(folder: Path) -> Path:
-    texts, labels = zip(*ROWS, strict=True)
-    return saved_dataset(folder / "saved", {"text": texts, "label": labels}, {})
+WRITERS: dict[str, Callable[[Path], Path]] = {
+    "csv": with_csv,
+    "tsv": lambda folder: with_csv(folder, delimiter="\t").rename(folder / "rows.tsv"),
+    "JSON lines": lambda folder: write_lines(folder / "rows.jsonl", [{"text": a, "label": b} for a, b in ROWS]),
+    "Parquet": lambda folder: write_parquet(folder / "rows.parquet", COLUMNS),
+    "a saved dataset": lambda folder: saved_dataset(folder / "saved", COLUMNS, {}),
+    "a byte order mark": lambda folder: with_csv(folder, encoding="utf-8-sig"),
+    "semicolons": lambda folder: with_csv(folder, delimiter=";"),
+}
 
 
-def with_byte_order_mark(folder: Path) -> Path:
-    return with_csv(folder, encoding="utf-8-sig")
-
-
-def with_semicolons(folder: Path) -> Path:
-    return with_csv(folder, delimiter=";")
-
-
-WRITERS = (with_csv, with_tsv, with_json_lines, with_parquet, with_dataset, with_byte_order_mark, with_semicolons)
-
-
-@pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__)
-def test_every_kind_of_file_gives_the_same_rows(write: Callable[[Path], Path], tmp_path: Path) -> None:
-    path = write(tmp_path)
+@pytest.mark.parametrize("kind", WRITERS)
+def test_every_kind_of_file_gives_the_same_rows(kind: str, tmp_path: Path) -> None:
+    path = WRITERS[kind](tmp_path)
     data = read(path)
     assert counts(data) == {"negative": 3, "positive": 6} == Counter(label for _, label in ROWS)
     assert (data.kind, data.rows, data.missing) == (LabelKind.TEXTS, 9, 0)
@@ -114,9 +94,7 @@ def test_quotes_that_quote_nothing_do_not_swallow_lines_of_a_tsv(tmp_path: Path)
 def test_cells_of_a_csv_are_read_as_what_they_spell(
     tmp_path: Path, cells: list[str], kind: LabelKind, expected: dict[str, int]
 ) -> None:
-    path = tmp_path / "rows.csv"
-    path.write_text("text,label\n" + "".join(f"t,{cell}\n" for cell in cells))
-    data = read(path)
+    data = read(write_csv(tmp_path / "rows.csv", [("t", cell) for cell in cells]))
     assert (data.kind, counts(data)) == (kind, expected)
     assert data.missing == cells.count("")
     assert data.ignored == cells.count("-100")
@@ -133,21 +111,17 @@ def test_cells_of_a_csv_are_read_as_what_they_spell(
     ],
 )
 def test_json_lines_keep_the_kind_that_they_write(tmp_path: Path, labels: list[Any], kind: LabelKind) -> None:
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps({"label": label}) + "\n" for label in labels))
-    assert read(path).kind is kind
+    assert read(write_lines(tmp_path / "rows.jsonl", [{"label": label} for label in labels])).kind is kind
 
 
 def test_lists_of_0_and_1_are_counted_by_position(tmp_path: Path) -> None:
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps({"label": row}) + "\n" for row in ([1, 0, 1], [0, 0, 1], [1, 0, 0])))
-    data = read(path)
+    rows = [{"label": row} for row in ([1, 0, 1], [0, 0, 1], [1, 0, 0])]
+    data = read(write_lines(tmp_path / "rows.jsonl", rows))
     assert (data.hot, data.list_length) == ((2, 0, 2), 3)
 
 
 def test_several_columns_are_classes(tmp_path: Path) -> None:
-    path = tmp_path / "rows.csv"
-    path.write_text("text,toxic,rude\na,1,0\nb,1,1\nc,0,0\n")
+    path = write_csv(tmp_path / "rows.csv", [("a", 1, 0), ("b", 1, 1), ("c", 0, 0)], "text,toxic,rude")
     data = tally_labels(open_data(str(path)), ("toxic", "rude"), ())
     assert (data.kind, counts(data)) == (LabelKind.COLUMNS, {"toxic": 2, "rude": 1})
 
@@ -173,13 +147,8 @@ def test_a_saved_dataset_declares_its_class_names(
 
 
 def test_parquet_declares_the_names_that_datasets_wrote(tmp_path: Path) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
-    from pyarrow import parquet
-
-    metadata = {"huggingface": json.dumps({"info": {"features": FEATURES}})}
-    made = pyarrow.table({"label": [0, 1]}).replace_schema_metadata(metadata)
-    parquet.write_table(made, tmp_path / "rows.parquet")
-    assert read(tmp_path / "rows.parquet").names == ("neg", "pos")
+    path = write_parquet(tmp_path / "rows.parquet", {"label": [0, 1]}, FEATURES)
+    assert read(path).names == ("neg", "pos")
 
 
 def test_a_split_is_chosen_by_name(tmp_path: Path) -> None:
@@ -196,8 +165,6 @@ def test_a_split_is_chosen_by_name(tmp_path: Path) -> None:
 
 
 def test_without_pyarrow_parquet_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     (tmp_path / "rows.parquet").write_bytes(b"PAR1" + b"\0" * 20)
     with pytest.raises(Unsupported, match="pyarrow"):
@@ -279,8 +246,7 @@ def test_a_column_with_a_hostile_name_is_escaped_in_the_sentence(tmp_path: Path,
 
 
 def test_texts_are_no_labels(tmp_path: Path) -> None:
-    path = tmp_path / "rows.csv"
-    path.write_text("text,label\n" + "".join(f"text {number},{number % 3}\n" for number in range(200)))
+    path = write_csv(tmp_path / "rows.csv", [(f"text {number}", number % 3) for number in range(200)])
     with pytest.raises(UsageError, match=r"'text' .*: .* 200 .* 200 "):
         read(path, "text")
 
@@ -312,9 +278,8 @@ def test_the_csv_modules_limit_is_put_back_while_rows_are_read(tmp_path: Path) -
 
 @pytest.mark.parametrize("count", [8, 64, 1000])
 def test_a_sample_is_even_over_the_classes_and_the_same_every_time(tmp_path: Path, count: int) -> None:
-    path = tmp_path / "rows.csv"
     labels = ["a"] * 500 + ["b"] * 20 + ["c"] * 3
-    path.write_text("text,label\n" + "".join(f"t{number},{label}\n" for number, label in enumerate(labels)))
+    path = write_csv(tmp_path / "rows.csv", [(f"t{number}", label) for number, label in enumerate(labels)])
     source = open_data(str(path))
     data = tally_labels(source, ("label",), ("text",))
     first, again = sample_rows(source, data, count), sample_rows(source, data, count)

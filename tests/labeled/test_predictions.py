@@ -109,11 +109,8 @@ def test_classes_without_names_are_found(good: BertForSequenceClassification, na
     folder = save(good, tmp_path / "model", ["LABEL_0", "LABEL_1", "LABEL_2"])
     result = predicted(folder, named)
     assert facts(result).order is Order.FOUND
-    assert [(pair.label, pair.fits) for pair in facts(result).pairs] == [
-        ("negative", "LABEL_0"),
-        ("neutral", "LABEL_1"),
-        ("positive", "LABEL_2"),
-    ]
+    fits = [(pair.label, pair.fits) for pair in facts(result).pairs]
+    assert fits == [("negative", "LABEL_0"), ("neutral", "LABEL_1"), ("positive", "LABEL_2")]
     assert [item.id for item in result.findings] == ["HS011"]
 
 
@@ -171,10 +168,8 @@ def test_a_new_head_predicts_nothing(tmp_path: Path, named: Path) -> None:
 
 def with_flags(folder: Path) -> Path:
     """Each row with one class, as columns of 0 and 1."""
-    path = folder / "flags.csv"
-    lines = [f"{text},{','.join(str(int(place == other)) for other in range(3))}" for text, place in texts(3, 300)]
-    path.write_text("\n".join(["text,negative,neutral,positive", *lines, ""]))
-    return path
+    rows = [(text, *(int(place == other) for other in range(3))) for text, place in texts(3, 300)]
+    return write_csv(folder / "flags.csv", rows, ",".join(("text", *NAMES)))
 
 
 def test_several_labels_are_matched_class_by_class(tmp_path: Path) -> None:
@@ -199,10 +194,9 @@ def test_numbers_get_a_correlation_and_no_order(tmp_path: Path) -> None:
 
 
 def test_pairs_of_texts_are_read_from_two_columns(good: BertForSequenceClassification, tmp_path: Path) -> None:
-    path = tmp_path / "pairs.csv"
     rows = [(*text.split(" ", 1), NAMES[place]) for text, place in texts(3, 200)]
-    path.write_text("\n".join(["one,two,label", *(",".join(row) for row in rows), ""]))
-    result = predicted(save(good, tmp_path / "model", NAMES), path, text_column=["one", "two"])
+    data = write_csv(tmp_path / "pairs.csv", rows, "one,two,label")
+    result = predicted(save(good, tmp_path / "model", NAMES), data, text_column=["one", "two"])
     assert facts(result).order is Order.SAME
     assert result.data.text_columns == ("one", "two")
 
@@ -215,10 +209,7 @@ def test_long_texts_are_cut_to_the_tokenizers_limit(good: BertForSequenceClassif
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [
-        ({"text_column": "txet"}, "no column 'txet'"),
-        ({"device": "nothing"}, "no such device"),
-    ],
+    [({"text_column": "txet"}, "no column 'txet'"), ({"device": "nothing"}, "no such device")],
 )
 def test_what_cannot_be_predicted_is_said(
     good: BertForSequenceClassification, named: Path, tmp_path: Path, options: dict[str, Any], words: str

@@ -1,10 +1,15 @@
-"""Tiny classifiers with their tokenizer on disk: trained for a few steps on words that give the class away, or not."""
+"""Tiny classifiers with their tokenizer on disk: trained for a few steps on words that give the class away, or not.
 
+And files of labeled rows.
+"""
+
+import json
 import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
@@ -83,6 +88,23 @@ def save(model: BertForSequenceClassification, folder: Path, labels: Sequence[st
     return folder
 
 
-def write_csv(file: Path, rows: Sequence[tuple[str, Any]]) -> Path:
-    file.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in rows), encoding="utf-8")
+def write_csv(file: Path, rows: Sequence[tuple[Any, ...]], header: str = "text,label") -> Path:
+    """Each cell is written as it is, without quotes."""
+    file.write_text("\n".join([header, *(",".join(map(str, row)) for row in rows), ""]), encoding="utf-8")
+    return file
+
+
+def write_lines(file: Path, rows: Sequence[dict[str, Any]]) -> Path:
+    """JSON lines."""
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return file
+
+
+def write_parquet(file: Path, columns: dict[str, Any], features: dict[str, Any] | None = None) -> Path:
+    """What `datasets` writes, with the features that it declares."""
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})} if features else None
+    parquet.write_table(pyarrow.table(columns).replace_schema_metadata(metadata), file)
     return file

@@ -1,6 +1,5 @@
 """Weight files that a class of configurations names beside the usual ones: the diff is that of a real load."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,9 @@ import headscope
 from headscope.core.upstream.sources import has_extra_files
 from headscope.core.upstream.transformers import extra_files_of
 from headscope.errors import HeadscopeError
+from tests.edits import edit_json, edit_tensors
 from tests.families import FAMILIES
+from tests.saving import assert_as_loaded
 
 FAMILY = FAMILIES["bert"]
 HEAD = "head.safetensors"
@@ -35,10 +36,7 @@ def assert_equal_to_the_loader(folder: Path) -> None:
     _, info = BertForSequenceClassification.from_pretrained(
         folder, output_loading_info=True, ignore_mismatched_sizes=True
     )
-    found = headscope.inspect(str(folder), cache=False).weights
-    assert set(found.new) == set(info["missing_keys"])
-    assert set(found.unused) == set(info["unexpected_keys"])
-    assert {item.parameter for item in found.mismatched} == {name for name, *_ in info["mismatched_keys"]}
+    assert_as_loaded(headscope.inspect(str(folder), cache=False).weights, info)
 
 
 def test_a_head_in_a_file_that_the_class_names_is_loaded(folder: Path) -> None:
@@ -54,22 +52,17 @@ def test_without_that_file_the_head_is_new(folder: Path) -> None:
 
 @pytest.mark.parametrize("change", ["other shape", "other key", "again"])
 def test_other_contents_are_those_of_the_loader(change: str, folder: Path) -> None:
-    head = load_file(folder / HEAD)
-    if change == "other shape":
-        head["classifier.weight"] = torch.ones(5, 32)
-    elif change == "other key":
-        head["scores.weight"] = head.pop("classifier.weight")
+    if change == "other key":
+        edit_tensors(folder / HEAD, lambda state: state | {"scores.weight": state.pop("classifier.weight")})
     else:
-        weights = load_file(folder / "model.safetensors") | {"classifier.weight": torch.ones(4, 32)}
-        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    save_file(head, folder / HEAD, metadata={"format": "pt"})
+        file, rows = (HEAD, 5) if change == "other shape" else ("model.safetensors", 4)
+        edit_tensors(folder / file, lambda state: state | {"classifier.weight": torch.ones(rows, 32)})
     assert_equal_to_the_loader(folder)
 
 
 def test_a_file_that_no_class_names_is_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BertConfig, "extra_files", ())
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"extra_files": [HEAD]}))
+    edit_json(folder / "config.json", {"extra_files": [HEAD]})
     assert_equal_to_the_loader(folder)
     assert "classifier.weight" in headscope.inspect(str(folder), cache=False).weights.new
 

@@ -15,19 +15,19 @@ from headscope.facts import Task
 BERT: dict[str, Any] = {"model_type": "bert", "hidden_size": 32, "num_attention_heads": 2}
 
 
-def test_without_a_wish_a_language_model_becomes_a_sequence_classifier() -> None:
-    choice = choose(BERT | {"architectures": ["BertForMaskedLM"]}, ModelRequest())
-    assert (choice.cls.__name__, choice.task) == ("BertForSequenceClassification", Task.SEQUENCE_CLASSIFICATION)
-
-
-def test_a_classifier_stays_what_it_is() -> None:
-    choice = choose(BERT | {"architectures": ["BertForTokenClassification"]}, ModelRequest())
-    assert (choice.cls.__name__, choice.task) == ("BertForTokenClassification", Task.TOKEN_CLASSIFICATION)
-
-
-def test_a_family_without_texts_gets_its_first_task() -> None:
-    choice = choose({"model_type": "vit"}, ModelRequest())
-    assert (choice.cls.__name__, choice.task) == ("ViTForImageClassification", Task.IMAGE_CLASSIFICATION)
+@pytest.mark.parametrize(
+    ("config", "name", "task"),
+    [
+        (BERT | {"architectures": ["BertForMaskedLM"]}, "BertForSequenceClassification", Task.SEQUENCE_CLASSIFICATION),
+        (BERT | {"architectures": ["BertForTokenClassification"]}, "BertForTokenClassification",
+         Task.TOKEN_CLASSIFICATION),
+        ({"model_type": "vit"}, "ViTForImageClassification", Task.IMAGE_CLASSIFICATION),
+    ],
+    ids=["of a language model", "of a classifier", "of a family without texts"],
+)  # fmt: skip
+def test_without_a_wish_the_class_is_the_named_one_or_the_first(config: dict[str, Any], name: str, task: Task) -> None:
+    choice = choose(config, ModelRequest())
+    assert (choice.cls.__name__, choice.task) == (name, task)
 
 
 def test_tasks_may_have_the_names_of_pipelines() -> None:

@@ -1,33 +1,24 @@
 """A chain of modules from its files alone: the arithmetic, the weights and what is not known, without the library."""
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
 import transformers
-from safetensors.torch import save_file
 
 import headscope
 from headscope.facts import PoolingKind
-from tests.chains import save_base
-
-_KIND = "sentence_transformers.base.modules."
+from tests.modules import dense, pooling, write_chain
 
 
-def _save(folder: Path, **dense: object) -> dict[str, torch.Tensor]:
+def _save(folder: Path, **changes: object) -> dict[str, torch.Tensor]:
     """BERT, its mean, and a Dense that writes one score; the tensors of the Dense."""
-    save_base("Bert", folder)
-    kinds = {"": "transformer.Transformer", "1_Pooling": "pooling.Pooling", "2_Dense": "dense.Dense"}
-    entries = [{"idx": at, "name": str(at), "path": path, "type": _KIND + kinds[path]} for at, path in enumerate(kinds)]
-    (folder / "modules.json").write_text(json.dumps(entries))
-    settings = {"in_features": 16, "out_features": 1, "bias": True, "module_output_name": "scores"}
-    parts = {"1_Pooling": {"embedding_dimension": 16, "pooling_mode": "mean"}, "2_Dense": settings | dense}
-    for path, values in parts.items():
-        (folder / path).mkdir()
-        (folder / path / "config.json").write_text(json.dumps(values))
-    tensors = {"linear.weight": torch.linspace(-1, 1, 16)[None], "linear.bias": torch.tensor([0.25])}
-    save_file(tensors, folder / "2_Dense" / "model.safetensors")
+    kind, settings, tensors = dense(16, 1)
+    for setting in ("activation_function", "module_input_name"):  # then they are those of the library
+        del settings[setting]
+    write_chain(folder, "Bert", [pooling("mean"), (kind, settings | changes, tensors)])
+    for name in ("config_sentence_transformers.json", "sentence_bert_config.json"):
+        (folder / name).unlink()
     return tensors
 
 
@@ -47,16 +38,16 @@ def test_the_score_is_the_dense_layer_of_the_mean(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dense", "said"),
+    ("changes", "said"),
     [
         ({"activation_function": "my_functions.Sine"}, "its activation is my_functions.Sine, which is not of PyTorch"),
         ({"in_features": "16"}, "in_features in its settings is '16', not a size"),
     ],
 )
 def test_a_module_that_is_not_known_is_named_and_no_other_head_is_shown(
-    dense: dict[str, object], said: str, tmp_path: Path
+    changes: dict[str, object], said: str, tmp_path: Path
 ) -> None:
-    _save(tmp_path, **dense)
+    _save(tmp_path, **changes)
     report = headscope.inspect(tmp_path)
     assert report.head is None
     assert report.model.class_name in {"CrossEncoder", "SentenceTransformer"}

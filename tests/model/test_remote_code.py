@@ -11,6 +11,8 @@ import headscope
 from headscope.core.model.classes.remote_code import models_in_auto_map
 from headscope.errors import Unsupported
 from headscope.facts import PoolingKind
+from tests.edits import edit_json
+from tests.families import FAMILIES
 
 CODE = """
 import pathlib
@@ -67,21 +69,17 @@ def test_trusted_code_is_examined(checkpoint: Path) -> None:
 
 
 def test_own_code_with_a_configuration_of_transformers(tmp_path: Path) -> None:
-    from tests.families import FAMILIES
-
     FAMILIES["bert"].build("BertForSequenceClassification").save_pretrained(tmp_path)
     code = "import transformers\n\n\nclass Own(transformers.BertForSequenceClassification):\n    pass\n"
     (tmp_path / "modeling_own.py").write_text(code)
-    config = json.loads((tmp_path / "config.json").read_text())
-    config |= {"auto_map": {"AutoModelForSequenceClassification": "modeling_own.Own"}, "architectures": ["Own"]}
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    named = {"auto_map": {"AutoModelForSequenceClassification": "modeling_own.Own"}, "architectures": ["Own"]}
+    edit_json(tmp_path / "config.json", named)
     report = headscope.inspect(str(tmp_path), trust_remote_code=True)
     assert (report.model.class_name, report.weights.new) == ("Own", ())
 
 
 def test_a_class_that_auto_map_names_without_a_configuration_is_not_said_to_be_missing(checkpoint: Path) -> None:
-    auto_map = {"AutoModelForSequenceClassification": "own.OwnClassifier"}
-    (checkpoint / "config.json").write_text(json.dumps({"model_type": "own", "auto_map": auto_map}))
+    edit_json(checkpoint / "config.json", {"auto_map": {"AutoModelForSequenceClassification": "own.OwnClassifier"}})
     with pytest.raises(Unsupported, match="defines no AutoConfig"):
         headscope.inspect(str(checkpoint), trust_remote_code=True)
     assert not (checkpoint.parent / "canary").exists()

@@ -1,5 +1,6 @@
 """Why nothing takes a tensor: each kind of tensor that people's files hold beside the model that is built."""
 
+from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
@@ -7,9 +8,13 @@ import pytest
 import torch
 import transformers as tf
 from torch import nn
+from torch.nn.utils import parametrizations, prune
+from transformers.models.t5.modeling_t5 import T5Stack
 
+from headscope.core.facts.stored.unplaced import look_of, parametrized_among
 from headscope.core.model.classes.catalog import task_of_class
 from headscope.core.model.classes.model_request import Choice
+from headscope.core.model.classes.unexpected_keys import describe_unused
 from headscope.core.model.loading.loader import load_skeleton
 from headscope.facts import CheckpointKind, CheckpointManifest, TensorHeader, WeightDiff, WeightsFormat
 
@@ -54,6 +59,7 @@ OF_THE_FAMILY = {
     "discriminator": (tf.ElectraForSequenceClassification, ELECTRA, tf.ElectraForPreTraining, {"pretraining_head"}),
     "tied lm_head": (tf.GPT2ForSequenceClassification, GPT2, tf.GPT2LMHeadModel, {"pretraining_head"}),
     "unmapped class": (tf.GPT2ForSequenceClassification, GPT2, tf.GPT2DoubleHeadsModel, {"pretraining_head"}),
+    "class that is not public": (tf.T5ForTokenClassification, T5, T5Stack, {"other_tower"}),
     "decoder": (tf.T5ForTokenClassification, T5, tf.T5ForConditionalGeneration, {"pretraining_head"}),
     "text model": (tf.CLIPForImageClassification, CLIP, tf.CLIPModel, {"other_tower"}),
 }  # fmt: skip
@@ -67,65 +73,60 @@ def test_what_a_class_of_the_family_has_is_not_without_a_place(name: str) -> Non
     assert diff.without_place == () and diff.lost == ()
 
 
-OTHERS: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
+OTHERS: dict[str, tuple[dict[str, Any], str]] = {
     "masks of GPT-2": (
-        tf.GPT2ForSequenceClassification,
-        GPT2,
         {"transformer.h.0.attn.masked_bias": (), "transformer.h.0.attn.bias": (1, 1, 20, 20)},
         "older_version",
     ),
-    "whole numbers": (tf.BertForSequenceClassification, BERT, {"seen.steps": ("int64", ())}, "older_version"),
-    "an optimizer": (
-        tf.BertForSequenceClassification, BERT, {"optimizer.exp_avg.0": (16,)}, "training_state"
+    "a mask of GPT-NeoX": ({"layers.0.attention.bias": ("uint8", (1, 1, 20, 20))}, "older_version"),
+    "biases of attentions": (
+        {"one.attn.bias": (16,), "two.attn.bias": (1, 1, 16), "three.attn.bias": (1, 2, 20, 20)},
+        "unknown",
     ),
-    "weights of a loss": (
-        tf.BertForSequenceClassification, BERT, {"loss_fct.weight": (2,)}, "training_state"
-    ),
+    "a mask's shape by another name": ({"filter.bias": (1, 1, 20, 20)}, "unknown"),
+    "whole numbers": ({"seen.steps": ("int64", ())}, "older_version"),
+    "an optimizer": ({"optimizer.exp_avg.0": (16,)}, "training_state"),
+    "weights of a loss": ({"loss_fct.weight": (2,)}, "training_state"),
     "an average": (
-        tf.BertForSequenceClassification,
-        BERT,
         {"ema_model.bert.pooler.dense.weight": (16, 16), "ema_model.classifier.weight": (2, 16)},
         "training_state",
     ),
-    "a loss with a matrix": (
-        tf.BertForSequenceClassification, BERT, {"loss_fct.weight": (2, 16)}, "unknown"
-    ),
-    "a teacher of another shape": (
-        tf.BertForSequenceClassification, BERT, {"teacher.classifier.weight": (2, 64)}, "unknown"
-    ),
-    "a head by the name of another, of other sizes": (
-        tf.BertForSequenceClassification, BERT, {"qa_outputs.weight": (2, 64)}, "unknown"
-    ),
-}  # fmt: skip
+    "a loss with a matrix": ({"loss_fct.weight": (2, 16)}, "unknown"),
+    "a teacher of another shape": ({"teacher.classifier.weight": (2, 64)}, "unknown"),
+    "a head by the name of another, of other sizes": ({"qa_outputs.weight": (2, 64)}, "unknown"),
+}
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_tensors_have_the_reason_that_their_names_and_shapes_tell(name: str) -> None:
-    cls, config, extra, expected = OTHERS[name]
+    extra, expected = OTHERS[name]
+    is_gpt2 = name == "masks of GPT-2"
+    cls, config = (tf.GPT2ForSequenceClassification, GPT2) if is_gpt2 else (tf.BertForSequenceClassification, BERT)
     diff = diff_of(cls, config, **extra)
     assert set(reasons(diff).values()) == {expected}
     assert diff.dropped == ()
     assert bool(diff.without_place) is bool(diff.lost) is (expected == "unknown")
 
 
+def test_without_shapes_names_alone_give_the_reason_and_a_loss_needs_its_shape() -> None:
+    with torch.device("meta"):
+        model = tf.BertForSequenceClassification(BERT)
+    known = {"h.0.attn.masked_bias": "older_version", "optimizer.step": "training_state"}
+    unknown = dict.fromkeys(("h.0.attn.bias", "loss.weight", "ema.classifier.weight"), "unknown")
+    groups = describe_unused(model, (*unknown, *known))
+    assert {key: group.reason.value for group in groups for key in group.keys} == known | unknown
+
+
 def test_every_unused_tensor_is_in_one_entry_and_none_is_named_by_two_rules() -> None:
-    deeper = {name.replace("layer.1.", "layer.2."): shape for name, shape in layer_of(BERT, "layer.1.").items()}
+    with torch.device("meta"):
+        state = tf.BertForSequenceClassification(BERT).state_dict()
+    deeper = {key.replace(".1.", ".2."): tuple(item.shape) for key, item in state.items() if "layer.1." in key}
     diff = diff_of(tf.BertForSequenceClassification, BERT, tf.BertForPreTraining, **deeper, mean=(1,))
     listed = [key for item in diff.unplaced for key in item.tensors]
     assert sorted(listed) == sorted(diff.unused) and len(set(listed)) == len(listed)
     [dropped] = diff.dropped
     assert set(dropped.keys) == set(deeper)
     assert [item.tensors for item in diff.without_place] == [("mean",)]
-
-
-def layer_of(config: Any, part: str) -> dict[str, Shape]:
-    with torch.device("meta"):
-        state = tf.BertForSequenceClassification(config).state_dict()
-    return {name: tuple(item.shape) for name, item in state.items() if part in name}
-
-
-def shapes_in(module: nn.Module, name: str) -> dict[str, Shape]:
-    return {f"{name}.{key}": tuple(item.shape) for key, item in module.state_dict().items()}
 
 
 LOOKS = {
@@ -142,9 +143,26 @@ LOOKS = {
 
 @pytest.mark.parametrize("look", LOOKS)
 def test_a_module_without_a_place_is_told_by_its_shapes(look: str) -> None:
-    diff = diff_of(tf.BertForSequenceClassification, BERT, **shapes_in(LOOKS[look], "bert.extra"))
-    [found] = diff.without_place
+    shapes = {f"bert.extra.{key}": tuple(item.shape) for key, item in LOOKS[look].state_dict().items()}
+    [found] = diff_of(tf.BertForSequenceClassification, BERT, **shapes).without_place
     assert (found.module, found.what) == ("bert.extra", look)
+
+
+COMPUTED = (
+    parametrizations.weight_norm, parametrizations.spectral_norm, parametrizations.orthogonal,
+    nn.utils.weight_norm, nn.utils.spectral_norm, lambda layer: prune.l1_unstructured(layer, "weight", 0.5),
+)  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm:FutureWarning")
+@pytest.mark.parametrize("computed", COMPUTED)
+def test_what_a_weight_is_computed_from_is_no_layer(computed: Callable[[nn.Linear], nn.Linear]) -> None:
+    state = computed(nn.Linear(16, 8)).state_dict()
+    made = [key for key in state if key not in ("weight", "bias")]
+    assert {key for key in made if not key.endswith(("_u", "_v", "_mask"))} <= {*parametrized_among(made)}
+    assert look_of("extra", {f"extra.{key}": tuple(item.shape) for key, item in state.items()}) == (
+        "a weight is computed from them"
+    )
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,11 @@
 from pathlib import Path
 
 import pytest
+from labeled.trained import write_csv
 from probing import tiny
-from probing.test_media import files, save, table
+from probing.made import probed, probed_files
+from probing.media import files, save, table
 
-import headscope
 from headscope.errors import Unsupported
 from tests.families import FAMILIES
 
@@ -22,17 +23,15 @@ def test_the_hint_leads_to_a_model_that_is_probed(tmp_path: Path) -> None:
     wrapped = peft.get_peft_model(model, config)
     wrapped.peft_config["default"].base_model_name_or_path = str(base)
     wrapped.save_pretrained(adapter)
-    data = tmp_path / "rows.csv"
-    rows = [f"{text},{'ab'[at % 2]}" for at, (text,) in enumerate(tiny.texts(20))]
-    data.write_text("\n".join(["text,label", *rows]), encoding="utf-8")
-    given = {"data": data, "text_column": "text", "label_column": "label", "folds": 2}
+    rows = [(text, "ab"[at % 2]) for at, (text,) in enumerate(tiny.texts(20))]
+    data = write_csv(tmp_path / "rows.csv", rows)
     with pytest.raises(Unsupported, match="is a PEFT adapter") as raised:
-        headscope.probe(adapter, **given)
+        probed(adapter, data)
     assert "AutoPeftModelForSequenceClassification.from_pretrained(ADAPTER, num_labels=N)" in raised.value.hint
     whole = peft.AutoPeftModelForSequenceClassification.from_pretrained(adapter, num_labels=3).merge_and_unload()
     whole.save_pretrained(tmp_path / "merged")
     tiny.load(base, "bert")[1].save_pretrained(tmp_path / "merged")
-    assert headscope.probe(tmp_path / "merged", **given).head == "head"
+    assert probed(tmp_path / "merged", data).head == "head"
 
 
 @pytest.mark.parametrize(("name", "input"), [("vit", "image"), ("ast", "audio")])
@@ -46,13 +45,13 @@ def test_the_hint_for_files_leads_to_a_model_that_is_probed(name: str, input: st
     wrapped = peft.get_peft_model(auto.from_pretrained(base, num_labels=3), config)
     wrapped.peft_config["default"].base_model_name_or_path = str(base)
     wrapped.save_pretrained(adapter)
-    given = {"data": table(files(name, tmp_path, 12), tmp_path / "rows.csv"), f"{input}_column": "file"}
+    data = table(files(name, tmp_path, 12), tmp_path / "rows.csv")
     with pytest.raises(Unsupported, match="is a PEFT adapter") as raised:
-        headscope.probe(adapter, label_column="label", folds=2, **given)
+        probed_files(adapter, data, input)
     call = f"PeftModel.from_pretrained({auto.__name__}.from_pretrained(BASE, num_labels=N), ADAPTER).merge_and_unload()"
     assert call in raised.value.hint
     assert "processor" in raised.value.hint
     whole = peft.PeftModel.from_pretrained(auto.from_pretrained(base, num_labels=3), adapter).merge_and_unload()
     whole.save_pretrained(merged)
     (merged / "preprocessor_config.json").write_bytes((base / "preprocessor_config.json").read_bytes())
-    assert headscope.probe(merged, label_column="label", folds=2, **given).head == "head"
+    assert probed_files(merged, data, input).head == "head"

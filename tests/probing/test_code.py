@@ -1,9 +1,8 @@
 """The module that probe prints: it runs, its vectors are those of the candidate, and it learns."""
 
-import importlib.util
-import json
 import re
 import subprocess
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -12,17 +11,18 @@ import numpy as np
 import pytest
 import torch
 from probing import tiny
-from probing.test_features import TEXTS, extracted
+from probing.made import LABELS, LINES, configured, extracted, imported
 
 import headscope
 from headscope.errors import HeadscopeError
 from headscope.shell.completion import complete_vector
 from headscope.slices.probe.coding import VectorName
-from headscope.slices.probe.facts.data import HeadInput, Loading, ProbeClass
-from headscope.slices.probe.facts.result import Candidate, Metric, ProbeResult, Problem, Selected, Vector
-from headscope.slices.probe.hidden.candidates import Vectors, list_vectors
+from headscope.slices.probe.facts.data import ProbeClass
+from headscope.slices.probe.facts.result import Problem, Vector
+from headscope.slices.probe.hidden.candidates import list_vectors
 from headscope.slices.probe.screen.code import probe_code
 from tests import warm
+from tests.families import FAMILIES
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "bert": ("bert", {}),
@@ -35,57 +35,34 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "bart": ("bart", {"eos": True}),
     "t5": ("t5", {"eos": True}),
 }
-LABELS = ("a", 'b"\n', "\u202e")
 
 
-def result(folder: Path, name: str, item: Vectors, layers: int, classifier: str = "classifier") -> ProbeResult:
-    size = item.make().shape[1]
-    best = Candidate(item.name, item.layer, item.pooling, Metric.ACCURACY, 0.9, 0.8, 1.0, size)
-    is_head = item.pooling is Vector.HEAD
-    model, _ = tiny.load(folder, name)
-    return ProbeResult(
-        tool_version="1", reference=str(folder), data="rows.csv", texts=9, available=9, distinct=9,
-        classes=tuple(ProbeClass(label, 3) for label in LABELS), folds=3, seed=0, device="cpu", padded=True,
-        layers=layers, candidates=(best,), baselines=(), best=best.name, head="head" if is_head else None,
-        selected=Selected(0.9, 0.8, 1.0, ()), versus=(),
-        head_input=HeadInput(type(model).__name__, "first_token", classifier) if is_head else None,
-        loading=Loading(str(folder), None, None, type(model).__name__, model.config.is_encoder_decoder),
-    )  # fmt: skip
-
-
-def imported(text: str, place: Path) -> Any:
-    place.write_text(text, encoding="utf-8")
-    spec = importlib.util.spec_from_file_location(place.stem, place)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def features_of(module: Any, *columns: Sequence[str]) -> torch.Tensor:
+    """The vectors that a module makes of texts, or of pairs of texts."""
+    with torch.no_grad():
+        return module.Classifier().eval().features(**module.encode(module.load_tokenizer(), *columns))
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_features_of_the_module_are_those_of_the_candidate(name: str, tmp_path: Path) -> None:
     family, options = CASES[name]
     folder = tiny.save(tmp_path / "model", family, **options)
-    features = extracted(family, folder, tmp_path / "features", 8)
-    texts = [text for (text,) in TEXTS]
+    found = extracted(family, folder)
     seen = set()
-    for number, item in enumerate(list_vectors(features)):
-        if item.pooling is Vector.HEAD or (item.layer not in (None, 1, features.seen.layers - 1)):
+    for number, item in enumerate(list_vectors(found.features)):
+        if item.pooling is Vector.HEAD or (item.layer not in (None, 1, found.layers)):
             continue
         seen.add(item.pooling)
-        module = imported(
-            probe_code(result(folder, family, item, features.seen.layers - 1)), tmp_path / f"m{number}.py"
-        )
+        module = found.module(item)
         model = module.Classifier().eval()
         with torch.no_grad():
-            made = model.features(**module.encode(module.load_tokenizer(), texts))
-            scores = model(**module.encode(module.load_tokenizer(), texts))["logits"]
+            made = model.features(**module.encode(module.load_tokenizer(), LINES))
+            scores = model(**module.encode(module.load_tokenizer(), LINES))["logits"]
         np.testing.assert_allclose(made, item.make(), rtol=0, atol=1e-5, err_msg=item.name)
-        assert scores.shape == (len(texts), 3)
-        if item.pooling.value in get_args(VectorName) and item.layer in (None, features.seen.layers - 1):
+        assert scores.shape == (len(LINES), 3)
+        if item.pooling.value in get_args(VectorName) and item.layer in (None, found.layers):
             text = headscope.code(folder, pooling=item.pooling.value, labels=LABELS, layer=item.layer)
-            own = imported(text, tmp_path / f"o{number}.py")
-            with torch.no_grad():
-                same = own.Classifier().eval().features(**own.encode(own.load_tokenizer(), texts))
+            same = features_of(imported(text, tmp_path / f"own{number}.py"), LINES)
             np.testing.assert_allclose(same, item.make(), rtol=0, atol=1e-5, err_msg=item.name)
     assert {Vector.FIRST_TOKEN, Vector.MASKED_MEAN, Vector.LAST_NON_PAD_TOKEN, Vector.MAX, Vector.MEAN_AND_MAX} <= seen
     assert (Vector.EOS_TOKEN in seen) is bool(options.get("eos"))
@@ -94,50 +71,41 @@ def test_the_features_of_the_module_are_those_of_the_candidate(name: str, tmp_pa
 @pytest.mark.parametrize(("name", "classifier"), [("bert", "classifier"), ("roberta", "classifier.out_proj")])
 def test_the_class_itself_is_advised_where_its_head_reads_the_best(name: str, classifier: str, tmp_path: Path) -> None:
     folder = tiny.save(tmp_path / "model", name)
-    features = extracted(name, folder, tmp_path / "features", 8)
-    head = next(item for item in list_vectors(features) if item.pooling is Vector.HEAD)
-    given = result(folder, name, head, features.seen.layers - 1, classifier)
+    found = extracted(name, folder)
+    head = found.vector(Vector.HEAD)
+    given = found.result(head)
     text = probe_code(given)
-    assert f"import {type(tiny.load(folder, name)[0]).__name__}" in text.replace("AutoTokenizer, ", "")
-    module = imported(text, tmp_path / "own.py")
+    assert f"import {found.loading.model_class}" in text.replace("AutoTokenizer, ", "")
+    module = found.module(head)
     model = module.Classifier().eval()
     with torch.no_grad():
-        inputs = module.encode(module.load_tokenizer(), [text for (text,) in TEXTS])
+        inputs = module.encode(module.load_tokenizer(), LINES)
         np.testing.assert_allclose(model.features(**inputs), head.make(), rtol=0, atol=1e-5)
-        np.testing.assert_allclose(model(**inputs)["logits"], features.scores, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(model(**inputs)["logits"], found.features.scores, rtol=0, atol=1e-5)
     own = imported(headscope.code(folder), tmp_path / "without.py")
     assert classifier == own.LAST_LAYER
     with torch.no_grad():
-        np.testing.assert_allclose(own.Classifier().eval()(**inputs)["logits"], features.scores, rtol=0, atol=1e-5)
+        scores = own.Classifier().eval()(**inputs)["logits"]
+        np.testing.assert_allclose(scores, found.features.scores, rtol=0, atol=1e-5)
     twin = replace(given.candidates[0], name="pooler", pooling=Vector.POOLER)
     both = replace(given, best="pooler", candidates=(twin, replace(given.candidates[0], same_as="pooler")))
     assert probe_code(both) == text
 
 
-def test_the_vectors_of_four_layers(tmp_path: Path) -> None:
-    from tests.families import FAMILIES
-
-    folder = tiny.save(tmp_path / "model", "bert")
-    FAMILIES["bert"].build("BertForSequenceClassification", num_hidden_layers=5, num_labels=3).save_pretrained(folder)
-    features = extracted("bert", folder, tmp_path / "features", 8)
+def test_the_vectors_of_four_layers(bert: Path) -> None:
+    FAMILIES["bert"].build("BertForSequenceClassification", num_hidden_layers=5, num_labels=3).save_pretrained(bert)
+    found = extracted("bert", bert)
     several = (Vector.FIRST_LAST_MEAN, Vector.LAST_FOUR_CONCAT, Vector.LAST_FOUR_AVERAGE)
-    found = [item for item in list_vectors(features) if item.pooling in several]
-    assert [item.pooling for item in found] == [*several]
-    for item in found:
-        module = imported(probe_code(result(folder, "bert", item, 5)), tmp_path / f"{item.name}.py")
-        with torch.no_grad():
-            made = module.Classifier().eval().features(**module.encode(module.load_tokenizer(), [t for (t,) in TEXTS]))
-        np.testing.assert_allclose(made, item.make(), rtol=0, atol=1e-5, err_msg=item.name)
+    assert [item.pooling for item in list_vectors(found.features) if item.pooling in several] == [*several]
+    for vector in several:
+        made = features_of(found.module(vector), LINES)
+        np.testing.assert_allclose(made, found.vector(vector).make(), rtol=0, atol=1e-5, err_msg=vector)
 
 
-def test_the_module_learns_and_runs_alone(tmp_path: Path) -> None:
-    folder = tiny.save(tmp_path / "model", "bert")
-    features = extracted("bert", folder, tmp_path / "features", 8)
-    item = next(item for item in list_vectors(features) if item.name == "masked_mean-1")
-    text = probe_code(result(folder, "bert", item, 2))
-    module = imported(text, tmp_path / "advised.py")
+def test_the_module_learns_and_runs_alone(bert: Path) -> None:
+    module = extracted("bert", bert).module("masked_mean-1")
     assert module.LABELS == LABELS
-    assert not re.search(r"[\x00-\x08\x0b-\x1f\u202e]", text)
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\u202e]", Path(module.__file__).read_bytes().decode())
     torch.manual_seed(0)
     model = module.Classifier()
     texts, labels = [f"w{11 + place % 3} w20 w21" for place in range(24)], [place % 3 for place in range(24)]
@@ -146,44 +114,30 @@ def test_the_module_learns_and_runs_alone(tmp_path: Path) -> None:
     assert not torch.equal(before, model.base.embeddings.word_embeddings.weight[11])
     with torch.no_grad():
         assert model(**module.encode(module.load_tokenizer(), texts))["logits"].argmax(1).tolist() == labels
-    ran = subprocess.run(
-        [*warm.python(), tmp_path / "advised.py"], capture_output=True, text=True, check=True, timeout=120
-    )
+    ran = subprocess.run([*warm.python(), module.__file__], capture_output=True, text=True, check=True, timeout=120)
     assert ran.stdout.startswith("Classifier: ") and "(2, 3)" in ran.stdout
 
 
-def train_on(problem: Problem, pooling: Vector, tmp_path: Path) -> tuple[float, float]:
-    """The losses of the first and of the last batch of a module for a problem."""
-    folder = tiny.save(tmp_path / "model", "bert")
-    features = extracted("bert", folder, tmp_path / "features", 8)
-    item = next(item for item in list_vectors(features) if item.pooling is pooling)
+@pytest.mark.parametrize("pooling", [Vector.MASKED_MEAN, Vector.HEAD])
+@pytest.mark.parametrize("problem", [Problem.REGRESSION, Problem.MULTI_LABEL])
+def test_numbers_and_several_labels_are_learnt_too(problem: Problem, pooling: Vector, bert: Path) -> None:
     classes = () if problem is Problem.REGRESSION else tuple(ProbeClass(label, 3) for label in LABELS)
-    given = replace(result(folder, "bert", item, 2), problem=problem, classes=classes)
-    module = imported(probe_code(given), tmp_path / "advised.py")
+    found = extracted("bert", bert)
+    module = found.module(pooling, problem=problem, classes=classes)
     texts = [f"w{11 + place % 3} w20 w21" for place in range(24)]
     marks = [[place % 3 == 0, place % 3 > 0, False] for place in range(24)]
     labels = marks if problem is Problem.MULTI_LABEL else [place % 3 - 1.5 for place in range(24)]
     torch.manual_seed(0)
     model = module.Classifier()
-    return tuple(module.train(model, [texts], labels, epochs=epochs, batch=24, rate=5e-3) for epochs in (1, 30))
-
-
-@pytest.mark.parametrize("pooling", [Vector.MASKED_MEAN, Vector.HEAD])
-@pytest.mark.parametrize("problem", [Problem.REGRESSION, Problem.MULTI_LABEL])
-def test_numbers_and_several_labels_are_learnt_too(problem: Problem, pooling: Vector, tmp_path: Path) -> None:
-    first, last = train_on(problem, pooling, tmp_path)
+    first, last = (module.train(model, [texts], labels, epochs=epochs, batch=24, rate=5e-3) for epochs in (1, 30))
     assert last < first / 3
 
 
-def test_pairs_are_encoded_as_pairs(tmp_path: Path) -> None:
-    folder = tiny.save(tmp_path / "model", "bert")
-    pairs = [(one[0], two[0]) for one, two in zip(TEXTS[1:], TEXTS, strict=False)]
-    features = extracted("bert", folder, tmp_path / "features", 8, pairs)
-    item = next(item for item in list_vectors(features) if item.name == "first_token-2")
-    module = imported(probe_code(result(folder, "bert", item, 2)), tmp_path / "pairs.py")
-    with torch.no_grad():
-        inputs = module.encode(module.load_tokenizer(), *zip(*pairs, strict=True))
-        np.testing.assert_allclose(module.Classifier().eval().features(**inputs), item.make(), rtol=0, atol=1e-5)
+def test_pairs_are_encoded_as_pairs(bert: Path) -> None:
+    pairs = list(zip(LINES[1:], LINES, strict=False))
+    found = extracted("bert", bert, given=pairs)
+    made = features_of(found.module("first_token-2"), *zip(*pairs, strict=True))
+    np.testing.assert_allclose(made, found.vector("first_token-2").make(), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -215,25 +169,18 @@ def test_a_text_in_a_batch_has_the_scores_that_it_has_alone(name: str, tmp_path:
     folder = tiny.save(tmp_path / "model", family, **options)
     module = imported(headscope.code(folder, offline=True), tmp_path / "own.py")
     model, tokenizer = tiny.load(folder, family)
-    texts = [text for (text,) in TEXTS]
     with torch.no_grad():
-        batch = module.Classifier().eval()(**module.encode(module.load_tokenizer(), texts))["logits"]
-        for text, scores in zip(texts, batch, strict=True):
+        batch = module.Classifier().eval()(**module.encode(module.load_tokenizer(), LINES))["logits"]
+        for text, scores in zip(LINES, batch, strict=True):
             alone = tokenizer([text], return_tensors="pt")
             if family != "xlnet":
                 alone.pop("token_type_ids", None)
             np.testing.assert_allclose(model(**alone).logits[0], scores, rtol=0, atol=1e-4)
 
 
-def configured(folder: Path, **fields: Any) -> Path:
-    place = folder / "config.json"
-    place.write_text(json.dumps(json.loads(place.read_text(encoding="utf-8")) | fields))
-    return folder
-
-
 @pytest.mark.parametrize("pooling", ["head", "mean"])
-def test_a_regression_has_a_number_for_each_label(pooling: str, tmp_path: Path) -> None:
-    folder = configured(tiny.save(tmp_path / "model", "bert"), problem_type="regression")
+def test_a_regression_has_a_number_for_each_label(pooling: str, bert: Path, tmp_path: Path) -> None:
+    folder = configured(bert, problem_type="regression")
     module = imported(headscope.code(folder, pooling=pooling, offline=True), tmp_path / "own.py")
     texts, labels = ["w11", "w12 w13"], [[0.1, 0.2, 0.3], [1.0, 2.0, 3.0]]
     assert np.isfinite(module.train(module.Classifier(), [texts], labels, epochs=1))
@@ -242,25 +189,23 @@ def test_a_regression_has_a_number_for_each_label(pooling: str, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("layer", "words"), [(-4, "no layer"), (3, "no layer"), (10**30, "no layer"), (True, "layer must be int")]
 )
-def test_a_layer_that_the_model_does_not_have_is_refused(layer: int, words: str, tmp_path: Path) -> None:
-    folder = tiny.save(tmp_path / "model", "bert")
+def test_a_layer_that_the_model_does_not_have_is_refused(layer: int, words: str, bert: Path) -> None:
     with pytest.raises(HeadscopeError, match=words):
-        headscope.code(folder, pooling="mean", layer=layer, offline=True)
+        headscope.code(bert, pooling="mean", layer=layer, offline=True)
     for known in (-3, 2):
-        assert f"LAYER = {known} " in headscope.code(folder, pooling="mean", layer=known, offline=True)
+        assert f"LAYER = {known} " in headscope.code(bert, pooling="mean", layer=known, offline=True)
 
 
-def test_what_from_pretrained_would_load_otherwise_is_refused(tmp_path: Path) -> None:
-    folder = tiny.save(tmp_path / "model", "bert")
+def test_what_from_pretrained_would_load_otherwise_is_refused(bert: Path) -> None:
     with pytest.raises(HeadscopeError, match="from_pretrained"):
-        headscope.code(folder / "model.safetensors", offline=True)
-    single = configured(folder, problem_type="single_label_classification")
+        headscope.code(bert / "model.safetensors", offline=True)
+    single = configured(bert, problem_type="single_label_classification")
     with pytest.raises(HeadscopeError, match="two labels"):
         headscope.code(single, labels=["one"], offline=True)
-    for file in folder.glob("*token*"):
+    for file in bert.glob("*token*"):
         file.unlink()
     with pytest.raises(HeadscopeError, match="needs a tokenizer"):
-        headscope.code(folder, offline=True)
+        headscope.code(bert, offline=True)
 
 
 def test_completion_offers_the_vectors_that_code_takes() -> None:

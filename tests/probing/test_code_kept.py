@@ -12,24 +12,20 @@ from typing import Any
 
 import pytest
 import torch
-from probing import tiny
-from probing.test_code import LABELS, configured, imported, result
-from probing.test_code_media import result as media_result
-from probing.test_features import extracted
-from probing.test_media import IMAGES, SOUNDS, extracted as extracted_files, files, save as save_media
-from probing.test_written_head import probed, rows_file
-from safetensors.torch import load_file, save_file
+from probing import media, tiny
+from probing.made import LABELS, configured, extracted, extracted_files, imported, keep_tensors, probed, rows_file
+from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification
 
 import headscope
 from headscope.core.facts.heads.tasks import Input
 from headscope.slices.probe.facts.data import Loading
 from headscope.slices.probe.facts.result import Problem, Vector
-from headscope.slices.probe.hidden.candidates import list_vectors
 from headscope.slices.probe.screen.code import fitted_code, module_code, probe_code
 from headscope.slices.probe.screen.code_frame import ModuleFacts
 from headscope.slices.probe.screen.source import assignment
 from tests import warm
+from tests.edits import State, edit_tensors
 
 TEXTS = ["w11 w20 w21", "w12 w20", "w13"]
 _SCRIPT = """
@@ -130,9 +126,8 @@ def test_vectors_that_only_data_show_are_kept_too(family: str, vector: Vector, t
         )  # fmt: skip
         check_kept(module_code(facts), source, TEXTS)
         return
-    features = extracted(family, source, tmp_path / "features", 8)
-    item = next(item for item in list_vectors(features) if item.pooling is vector)
-    check_kept(probe_code(result(source, family, item, 2)), source, TEXTS)
+    found = extracted(family, source)
+    check_kept(probe_code(found.result(found.vector(vector))), source, TEXTS)
 
 
 MEDIA_CASES = [
@@ -143,19 +138,15 @@ MEDIA_CASES = [
 
 @pytest.mark.parametrize(("name", "vector"), MEDIA_CASES)
 def test_images_and_sounds_are_kept_too(name: str, vector: Vector, tmp_path: Path) -> None:
-    source, paths = save_media(name, tmp_path / "model"), files(name, tmp_path, 3)
-    features = extracted_files(name, source, paths, tmp_path / "features", 4)
-    item = [item for item in list_vectors(features) if item.pooling is vector][-1]
-    check_kept(probe_code(media_result(name, source, item, features.seen.layers - 1)), source, paths)
-    assert name in IMAGES | SOUNDS
+    source, paths = media.save(name, tmp_path / "model"), media.files(name, tmp_path, 3)
+    found = extracted_files(name, source, paths)
+    check_kept(probe_code(found.result(found.vector(vector))), source, paths)
 
 
 def test_a_fitted_classifier_is_trained_further_and_kept(tmp_path: Path) -> None:
     source, written = tiny.save(tmp_path / "model", "distilbert"), tmp_path / "written"
-    state = load_file(source / "model.safetensors")
-    base = {name: value for name, value in state.items() if name.startswith("distilbert.")}
-    save_file(base, source / "model.safetensors", {"format": "pt"})
-    found = probed(source, rows_file(tmp_path), written)
+    keep_tensors(source, lambda name: name.startswith("distilbert."))
+    found = probed(source, rows_file(tmp_path), write_head=written)
     text = (written / "classifier.py").read_text(encoding="utf-8")
     assert text == fitted_code(
         replace(found, loading=replace(found.loading, reference=str(source))),
@@ -208,33 +199,22 @@ def module(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     return imported(headscope.code(source, pooling=request.param, labels=LABELS, offline=True), tmp_path / "module.py")
 
 
-def weights_of(kept: Path) -> Path:
-    return next(kept.glob("*.safetensors"))
+def weight_in(state: State) -> str:
+    return next(name for name in state if name.endswith("classifier.weight"))
 
 
-def change_weights(kept: Path, change: Callable[[dict[str, torch.Tensor], str], None]) -> None:
-    state = load_file(weights_of(kept))
-    change(state, next(name for name in state if name.endswith("classifier.weight")))
-    save_file(state, weights_of(kept), {"format": "pt"})
+OTHER_WEIGHTS: dict[str, Callable[[State], State]] = {
+    "without the weight": lambda state: {name: state[name] for name in state if name != weight_in(state)},
+    "with another": lambda state: state | {"other.weight": state[weight_in(state)]},
+    "with more rows": lambda state: state | {weight_in(state): torch.zeros(5, state[weight_in(state)].shape[1])},
+}
 
 
-def without_weight(state: dict[str, torch.Tensor], name: str) -> None:
-    del state[name]
-
-
-def with_another(state: dict[str, torch.Tensor], name: str) -> None:
-    state["other.weight"] = state[name].clone()
-
-
-def with_more_rows(state: dict[str, torch.Tensor], name: str) -> None:
-    state[name] = torch.zeros(5, state[name].shape[1])
-
-
-@pytest.mark.parametrize("change", [without_weight, with_another, with_more_rows])
-def test_a_folder_with_other_weights_is_not_loaded(module: Any, change: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", OTHER_WEIGHTS)
+def test_a_folder_with_other_weights_is_not_loaded(module: Any, name: str, tmp_path: Path) -> None:
     module.Classifier().save(tmp_path / "kept")
     module.Classifier.load(tmp_path / "kept")
-    change_weights(tmp_path / "kept", change)
+    edit_tensors(next((tmp_path / "kept").glob("*.safetensors")), OTHER_WEIGHTS[name])
     with pytest.raises(RuntimeError, match=r"classifier\.weight|other\.weight|mismatch"):
         module.Classifier.load(tmp_path / "kept")
 
@@ -308,11 +288,8 @@ def test_saving_changes_nothing_for_the_training_that_follows(module: Any, tmp_p
 
 def test_a_frozen_base_whose_statistics_moved_is_kept_whole(tmp_path: Path) -> None:
     """ResNet's batch normalization moves with every training batch, even if no parameter of the base trains."""
-    source, paths = save_media("resnet", tmp_path / "model"), files("resnet", tmp_path, 3)
-    features = extracted_files("resnet", source, paths, tmp_path / "features", 4)
-    item = next(item for item in list_vectors(features) if item.pooling is Vector.MASKED_MEAN)
-    text = probe_code(media_result("resnet", source, item, features.seen.layers - 1))
-    module = imported(text, tmp_path / "module.py")
+    source, paths = media.save("resnet", tmp_path / "model"), media.files("resnet", tmp_path, 3)
+    module = extracted_files("resnet", source, paths).module(Vector.MASKED_MEAN)
     model = module.Classifier()
     model.base.requires_grad_(requires_grad=False)
     old = {name: value.clone() for name, value in model.base.named_buffers()}
@@ -328,7 +305,7 @@ def test_the_module_shows_by_itself_that_it_keeps_what_it_trains(input: Input, t
     if input is Input.TEXT:
         source, paths = tiny.save(tmp_path / "model", "bert"), []
     else:
-        source, paths = save_media("vit", tmp_path / "model"), files("vit", tmp_path, 2)
+        source, paths = media.save("vit", tmp_path / "model"), media.files("vit", tmp_path, 2)
     place = tmp_path / "module.py"
     place.write_text(headscope.code(source, offline=True), encoding="utf-8")
     words = [place, "--save", tmp_path / "kept", *paths]
@@ -367,10 +344,10 @@ def variants() -> list[str]:
     return found
 
 
-def ruff(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [Path(sys.executable).with_name("ruff"), *words], capture_output=True, text=True, check=False, timeout=120
-    )
+def check_with_ruff(*words: str | Path) -> None:
+    command = [Path(sys.executable).with_name("ruff"), *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout[:3000]
 
 
 def test_every_module_is_laid_out_as_ruff_does(tmp_path: Path) -> None:
@@ -378,10 +355,8 @@ def test_every_module_is_laid_out_as_ruff_does(tmp_path: Path) -> None:
     for number, text in enumerate(written):
         (tmp_path / f"m{number}.py").write_text(text, encoding="utf-8")
     assert len(written) > 150
-    formatted = ruff("format", "--check", "--diff", "--isolated", tmp_path)
-    assert formatted.returncode == 0, formatted.stdout[:3000]
-    checked = ruff("check", "--isolated", "--no-cache", "--extend-select", "I", tmp_path)
-    assert checked.returncode == 0, checked.stdout[:3000]
+    check_with_ruff("format", "--check", "--diff", "--isolated", tmp_path)
+    check_with_ruff("check", "--isolated", "--no-cache", "--extend-select", "I", tmp_path)
 
 
 NAMES = ["", "a", "it's", 'a "b"', "'\"", "\\", "\\'", "\n\x00\x85", "\u202e\ud800", "中" * 20, "😀" * 39, "é" * 84]
@@ -401,5 +376,4 @@ def test_names_are_written_as_ruff_writes_them(tmp_path: Path) -> None:
     found: dict[str, Any] = {}
     exec("".join(lines), found)
     assert [found[f"X{at}"] for at in range(len(values))] == values
-    formatted = ruff("format", "--check", "--diff", "--isolated", tmp_path)
-    assert formatted.returncode == 0, formatted.stdout[:3000]
+    check_with_ruff("format", "--check", "--diff", "--isolated", tmp_path)

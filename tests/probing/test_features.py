@@ -3,6 +3,7 @@
 import errno
 import shutil
 from itertools import pairwise
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,12 @@ import numpy as np
 import pytest
 import torch
 from probing import tiny
+from probing.made import LINES, TEXTS, add, extracted
 
-import headscope
 from headscope.errors import Unsupported
 from headscope.slices.probe.facts.result import Vector
-from headscope.slices.probe.hidden.candidates import classifier_of_model, list_vectors
+from headscope.slices.probe.hidden.candidates import list_vectors
 from headscope.slices.probe.hidden.features import Reader, extract_features
-from headscope.slices.probe.hidden.store import Features
 from tests.families import FAMILIES
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -47,22 +47,15 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "opt": ("opt", {}),
     "bloom, left": ("bloom", {"side": "left"}),
 }
-TEXTS = tiny.texts(23)
+
+
+READ_BY_HEAD = {"bert": (Vector.POOLER, None), "llama": (Vector.LAST_NON_PAD_TOKEN, 2)}
 
 
 @pytest.fixture(scope="module", params=CASES)
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     name, options = CASES[request.param]
     return name, tiny.save(tmp_path_factory.mktemp("model"), name, **options)
-
-
-def extracted(name: str, folder: Path, place: Path, size: int, texts: Any = TEXTS) -> Features:
-    model, tokenizer = tiny.load(folder, name)
-    classifier = classifier_of_model(headscope.inspect(folder, task="sequence-classification").head)
-    assert isinstance(classifier, str)
-    place.mkdir()
-    reader = Reader(model, tokenizer, torch.device("cpu"), classifier)
-    return extract_features(reader, texts, place, batch_size=size, tell=lambda step: None)
 
 
 def plain(model: Any, tokenizer: Any, text: str) -> dict[tuple[Vector, int | None], torch.Tensor]:
@@ -88,57 +81,36 @@ def plain(model: Any, tokenizer: Any, text: str) -> dict[tuple[Vector, int | Non
     return found
 
 
-def test_vectors_equal_those_of_each_text_alone_under_any_batch_size(case: tuple[str, Path], tmp_path: Path) -> None:
+def test_vectors_equal_those_of_each_text_alone_under_any_batch_size(case: tuple[str, Path]) -> None:
     name, folder = case
     model, tokenizer = tiny.load(folder, name)
-    expected = [plain(model, tokenizer, text) for (text,) in TEXTS]
+    (classifier,) = [item for item in model.modules() if isinstance(item, torch.nn.Linear) and item.out_features == 3]
+    expected = [plain(model, tokenizer, text) for text in LINES]
+    logits = np.stack([row[Vector.HEAD, None].numpy() for row in expected])
     for size in (1, 4, 64):
-        features = extracted(name, folder, tmp_path / str(size), size)
+        features = extracted(name, folder, size).features
         assert features.seen.not_determined == ()
         assert set(features.parts) == set(expected[0])
         for part, stored in features.parts.items():
-            wanted = np.stack([row[part].numpy() for row in expected])
-            if part[0] is Vector.HEAD:  # the classifier makes the logits of it
+            if part[0] is Vector.HEAD:
+                with torch.no_grad():
+                    made = classifier(torch.from_numpy(np.array(stored)))
+                np.testing.assert_allclose(made, logits, rtol=0, atol=1e-4)
                 continue
+            wanted = np.stack([row[part].numpy() for row in expected])
             np.testing.assert_allclose(stored, wanted, rtol=0, atol=1e-5, err_msg=f"{part} in batches of {size}")
-        logits = np.stack([row[Vector.HEAD, None].numpy() for row in expected])
         np.testing.assert_allclose(features.scores, logits, rtol=0, atol=1e-5)
+        if name in READ_BY_HEAD:
+            np.testing.assert_array_equal(features.parts[Vector.HEAD, None], features.parts[READ_BY_HEAD[name]])
 
 
-def test_the_input_of_the_head_times_the_classifier_is_the_logits(case: tuple[str, Path], tmp_path: Path) -> None:
-    name, folder = case
-    model, tokenizer = tiny.load(folder, name)
-    features = extracted(name, folder, tmp_path / "features", 8)
-    layers = [module for module in model.modules() if isinstance(module, torch.nn.Linear) and module.out_features == 3]
-    (classifier,) = layers
-    given = torch.from_numpy(np.array(features.parts[Vector.HEAD, None]))
-    with torch.no_grad():
-        ids = [tokenizer(text, return_tensors="pt")["input_ids"] for (text,) in TEXTS]
-        logits = torch.cat([model(input_ids=row).logits for row in ids])
-        torch.testing.assert_close(classifier(given), logits, rtol=0, atol=1e-4)
-
-
-def test_texts_are_padded_only_where_padding_changes_nothing(tmp_path: Path) -> None:
-    """GPT-2 counts positions from the left, padding included: on the left it moves them."""
-    for name, side, padded in (("bert", "right", True), ("gpt2", "right", True), ("gpt2", "left", False)):
-        folder = tiny.save(tmp_path / f"{name}-{side}", name, side=side)
-        assert extracted(name, folder, tmp_path / f"{name}-{side}-features", 8).seen.padded is padded
-
-
-def test_the_head_of_a_decoder_reads_the_last_token_and_that_of_an_encoder_the_pooler(tmp_path: Path) -> None:
-    for name, vector, at in (("llama", Vector.LAST_NON_PAD_TOKEN, 2), ("bert", Vector.POOLER, None)):
-        features = extracted(name, tiny.save(tmp_path / name, name), tmp_path / f"{name}-features", 8)
-        np.testing.assert_array_equal(features.parts[Vector.HEAD, None], features.parts[vector, at])
-
-
-def test_vectors_of_several_layers_are_made_of_the_stored_ones(tmp_path: Path) -> None:
+def test_vectors_of_several_layers_are_made_of_the_stored_ones(bert: Path) -> None:
     model = FAMILIES["bert"].build("BertForSequenceClassification", num_hidden_layers=5, num_labels=3)
-    folder = tiny.save(tmp_path / "bert", "bert")
-    model.save_pretrained(folder)
-    features = extracted("bert", folder, tmp_path / "features", 8)
-    loaded, tokenizer = tiny.load(folder, "bert")
+    model.save_pretrained(bert)
+    features = extracted("bert", bert).features
+    loaded, tokenizer = tiny.load(bert, "bert")
     made = {item.pooling: item.make() for item in list_vectors(features)}
-    for row, (text,) in enumerate(TEXTS):
+    for row, text in enumerate(LINES):
         with torch.no_grad():
             states = loaded(**tokenizer(text, return_tensors="pt"), output_hidden_states=True).hidden_states
         first = [state[0, 0] for state in states]
@@ -152,28 +124,19 @@ def test_vectors_of_several_layers_are_made_of_the_stored_ones(tmp_path: Path) -
             np.testing.assert_allclose(made[vector][row], value, rtol=0, atol=1e-5, err_msg=vector.value)
 
 
-def test_pairs_of_texts_are_encoded_as_pairs(tmp_path: Path) -> None:
-    folder = tiny.save(tmp_path / "bert", "bert")
-    pairs = [(one[0], two[0]) for one, two in pairwise(TEXTS)]
-    features = extracted("bert", folder, tmp_path / "features", 4, pairs)
-    model, tokenizer = tiny.load(folder, "bert")
+def test_pairs_of_texts_are_encoded_as_pairs(bert: Path) -> None:
+    pairs = list(pairwise(LINES))
+    features = extracted("bert", bert, 4, pairs).features
+    model, tokenizer = tiny.load(bert, "bert")
     with torch.no_grad():
         logits = torch.cat([model(**tokenizer(*pair, return_tensors="pt")).logits for pair in pairs])
     np.testing.assert_allclose(features.scores, logits, rtol=0, atol=1e-5)
 
 
-def test_texts_that_fill_the_model_are_counted(tmp_path: Path) -> None:
-    folder = tiny.save(tmp_path / "bert", "bert")
-    long = (" ".join(["w10"] * 60),)
-    features = extracted("bert", folder, tmp_path / "features", 8, [*TEXTS, long])
-    [note] = features.seen.notes
-    assert note.startswith("1 text of 24 (4.2%) ") and " 40 tokens " in note
-
-
-def test_too_large_a_batch_is_halved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tiny.save(tmp_path / "bert", "bert")
-    expected = extracted("bert", folder, tmp_path / "whole", 16)
-    forward = type(tiny.load(folder, "bert")[0]).forward
+def test_too_large_a_batch_is_halved(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = extracted("bert", bert, 16).features
+    assert expected.seen.padded
+    forward = type(tiny.load(bert, "bert")[0]).forward
 
     def small(self: Any, input_ids: torch.Tensor, **given: Any) -> Any:
         if len(input_ids) > 3:
@@ -181,7 +144,7 @@ def test_too_large_a_batch_is_halved(tmp_path: Path, monkeypatch: pytest.MonkeyP
         return forward(self, input_ids=input_ids, **given)
 
     monkeypatch.setattr("transformers.BertForSequenceClassification.forward", small)
-    model, tokenizer = tiny.load(folder, "bert")
+    model, tokenizer = tiny.load(bert, "bert")
     (tmp_path / "halves").mkdir()
     reader = Reader(model, tokenizer, torch.device("cpu"))
     reader.takes = frozenset({"input_ids", "attention_mask", "token_type_ids"})
@@ -191,34 +154,29 @@ def test_too_large_a_batch_is_halved(tmp_path: Path, monkeypatch: pytest.MonkeyP
         np.testing.assert_allclose(stored, expected.parts[part], rtol=0, atol=1e-5)
 
 
-def test_vectors_with_nan_are_named_and_the_others_kept(tmp_path: Path) -> None:
-    folder = tiny.save(tmp_path / "bert", "bert")
-    model, _ = tiny.load(folder, "bert")
-    with torch.no_grad():
-        model.bert.pooler.dense.bias[0] = float("nan")
-    model.save_pretrained(folder)
-    features = extracted("bert", folder, tmp_path / "some", 8)
+ONE_NAN = torch.tensor([nan] + [0.0] * 31)
+
+
+def test_vectors_with_nan_are_named_and_the_others_kept(bert: Path) -> None:
+    features = extracted("bert", add(bert, "bert.pooler.dense.bias", ONE_NAN)).features
     assert {gap.topic for gap in features.seen.not_determined} == {"pooler", "head"}
     assert "23 texts of 23 gave NaN" in features.seen.not_determined[0].reason
-    with torch.no_grad():
-        model.bert.embeddings.LayerNorm.bias[0] = float("nan")
-    model.save_pretrained(folder)
     with pytest.raises(Unsupported, match="no vector"):
-        extracted("bert", folder, tmp_path / "none", 8)
+        extracted("bert", add(bert, "bert.embeddings.LayerNorm.bias", ONE_NAN))
 
 
-def test_vectors_that_cannot_be_written_name_their_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vectors_that_cannot_be_written_name_their_folder(
+    bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*given: object, **options: object) -> None:
         raise OSError(errno.EFBIG, "File too large")
 
-    folder = tiny.save(tmp_path / "bert", "bert")
     monkeypatch.setattr(np.lib.format, "open_memmap", refuse)
     with pytest.raises(Unsupported, match=rf"{tmp_path / 'features'}.*: File too large"):
-        extracted("bert", folder, tmp_path / "features", 8)
+        extracted("bert", bert)
 
 
-def test_a_full_disk_is_told_before_the_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tiny.save(tmp_path / "bert", "bert")
+def test_a_full_disk_is_told_before_the_pass(bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda place: shutil._ntuple_diskusage(10, 9, 1))  # type: ignore[attr-defined]
     with pytest.raises(Unsupported, match=r"23 texts need .* GB free"):
-        extracted("bert", folder, tmp_path / "features", 8)
+        extracted("bert", bert)

@@ -2,6 +2,8 @@
 
 import math
 import random
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +14,22 @@ import transformers
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
-from labeled.trained import save, texts, trained, untrained, write_csv
+from labeled.trained import save, texts, untrained, write_csv
+from probing import made
+from probing.made import NAMES
 from transformers import AutoTokenizer
 
-import headscope
 from headscope.errors import HeadscopeError
-from headscope.shared.labeled import Sampled
 from headscope.shared.labeled.facts import DataFacts, LabelKind
+from headscope.shared.labeled.sample import Sampled
 from headscope.shell.app import main
 from headscope.slices.probe.data.label_facts import describe_labels
 from headscope.slices.probe.data.rows import Kind, LabeledRows
-from headscope.slices.probe.facts.result import Advised, BaselineKind, Metric, OpinionKind, ProbeResult, Problem, Start
+from headscope.slices.probe.facts.result import Advised, BaselineKind, Metric, OpinionKind, Problem, Start
 from headscope.slices.probe.scoring.scores import make_trial, predict_from_vectors
 
-NAMES = ("negative", "neutral", "positive")
-ROWS = [(text, NAMES[place]) for text, place in texts(3, 60)]
+ROWS = made.ROWS[:60]
+probed = partial(made.probed, folds=2)
 
 
 @pytest.fixture(scope="module")
@@ -35,16 +38,6 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = save(untrained(NAMES), tmp_path_factory.mktemp("fresh") / "model", NAMES)
     untrained(NAMES).bert.save_pretrained(folder)
     return folder
-
-
-@pytest.fixture(scope="module")
-def known(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save(trained(NAMES), tmp_path_factory.mktemp("known") / "model", NAMES)
-
-
-def probed(folder: Path, data: Path, **options: Any) -> ProbeResult:
-    given = {"text_column": "text", "label_column": "label", "folds": 2} | options
-    return headscope.probe(folder, data=data, **given)
 
 
 def logits(folder: Path, rows: list[tuple[str, Any]]) -> torch.Tensor:
@@ -161,11 +154,8 @@ def test_several_labels_are_lists_or_columns(form: str, fresh: Path, tmp_path: P
     if form == "lists":
         write_csv(data, [(text, f'"{row}"') for (text, _), row in zip(ROWS, tags, strict=True)])
     else:
-        lines = [
-            ",".join([text, *(str(int(name in row)) for name in names)])
-            for (text, _), row in zip(ROWS, tags, strict=True)
-        ]
-        data.write_text("\n".join([",".join(["text", *names]), *lines]))
+        rows = [[text, *(str(int(name in row)) for name in names)] for (text, _), row in zip(ROWS, tags, strict=True)]
+        data.write_text("\n".join(map(",".join, [["text", *names], *rows])))
     result = probed(fresh, data, label_column="label" if form == "lists" else names)
     assert result.problem is Problem.MULTI_LABEL
     assert {item.label: item.texts for item in result.classes} == {
@@ -207,46 +197,29 @@ def test_the_texts_of_a_pair_are_the_same_in_either_order() -> None:
     assert kind.same(Sampled(("A", "b"), "x")) == kind.same(swapped) != kind.same(Sampled(("a", "a"), "x"))
 
 
-BAD: dict[str, tuple[list[tuple[Any, Any]], dict[str, Any], str]] = {
-    "constant": ([(text, 2.5) for text, _ in ROWS], {}, "every text has the same number in 'label'"),
-    "no number": (
-        [*((text, at / 7) for at, (text, _) in enumerate(ROWS)), ("x", "unknown")],
-        {"problem_type": "regression"},
-        "has 'unknown' in row 61",
-    ),
-    "fractions": ([(text, at / 7) for at, (text, _) in enumerate(ROWS)], {"problem_type": "single-label"}, "fractions"),
-    "names": (list(ROWS), {"problem_type": "regression"}, "has 'negative' in row"),
-    "not lists": (
-        list(ROWS),
-        {"problem_type": "multi-label"},
-        "holds texts, which don't fit --problem-type multi-label",
-    ),
-    "no such problem type": (list(ROWS), {"problem_type": "ranking"}, "no such problem type: 'ranking'"),
-    "one row each": ([(text, f"class{at}") for at, (text, _) in enumerate(ROWS[:30])], {}, "no class has 2 different"),
-    "rare labels": ([(text, f"['class{at}']") for at, (text, _) in enumerate(ROWS)], {}, "no label in 'label'"),
-    "two texts": ([(ROWS[0][0], 0.5), (ROWS[1][0], 1.5)], {"folds": 2}, "2 different rows are too few for 2 folds"),
-    "two texts of each": ([(ROWS[at][0], "xxyy"[at]) for at in range(4)], {"folds": 2}, "too few for 2 folds"),
-    "huge": (
-        [(text, f"{at + 1}e300") for at, (text, _) in enumerate(ROWS)],
-        {"problem_type": "regression"},
-        "are too large",
-    ),
-    "tiny": (
-        [(text, f"{at + 1}e-200") for at, (text, _) in enumerate(ROWS)],
-        {"problem_type": "regression"},
-        "are too small",
-    ),
-    "three texts": (
-        [(ROWS[0][0], 0.5), (ROWS[1][0], 1.5), (ROWS[1][0], 2.5)],
-        {"folds": 3},
-        "has 2 different texts with a label",
-    ),
+REGRESSION = {"problem_type": "regression"}
+FRACTIONS = [at / 7 for at in range(60)]
+CLASSES = [label for _, label in ROWS]
+BAD: dict[str, tuple[Sequence[Any], dict[str, Any], str]] = {
+    "constant": ([2.5] * 60, {}, "every text has the same number in 'label'"),
+    "no number": ([*FRACTIONS[1:], "unknown"], REGRESSION, "has 'unknown' in row 60"),
+    "fractions": (FRACTIONS, {"problem_type": "single-label"}, "fractions"),
+    "names": (CLASSES, REGRESSION, "has 'negative' in row"),
+    "not lists": (CLASSES, {"problem_type": "multi-label"}, "texts, which don't fit --problem-type multi-label"),
+    "no such problem type": (CLASSES, {"problem_type": "ranking"}, "no such problem type: 'ranking'"),
+    "one row each": ([f"class{at}" for at in range(30)], {}, "no class has 2 different"),
+    "rare labels": ([f"['class{at}']" for at in range(60)], {}, "no label in 'label'"),
+    "two texts": ([0.5, 1.5], {}, "2 different rows are too few for 2 folds"),
+    "two texts of each": ("xxyy", {}, "too few for 2 folds"),
+    "huge": ([f"{at + 1}e300" for at in range(60)], REGRESSION, "are too large"),
+    "tiny": ([f"{at + 1}e-200" for at in range(60)], REGRESSION, "are too small"),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
 def test_bad_labels_are_refused_in_one_sentence(name: str, known: Path, tmp_path: Path) -> None:
-    rows, options, sentence = BAD[name]
+    labels, options, sentence = BAD[name]
+    rows = [(text, label) for (text, _), label in zip(ROWS, labels, strict=False)]
     with pytest.raises(HeadscopeError) as raised:
         probed(known, write_csv(tmp_path / "rows.csv", rows), **options)
     assert sentence in raised.value.message
@@ -254,16 +227,21 @@ def test_bad_labels_are_refused_in_one_sentence(name: str, known: Path, tmp_path
     assert raised.value.hint
 
 
+def test_a_text_that_is_repeated_is_one_text_of_a_fold(known: Path, tmp_path: Path) -> None:
+    rows = [(ROWS[0][0], 0.5), (ROWS[1][0], 1.5), (ROWS[1][0], 2.5)]
+    with pytest.raises(HeadscopeError, match="has 2 different texts with a label") as raised:
+        probed(known, write_csv(tmp_path / "rows.csv", rows), folds=3)
+    assert raised.value.hint
+
+
 def test_the_command_takes_the_task_and_fits_eighty_columns(
     known: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.chdir(tmp_path)
-    write_csv(Path("rows.csv"), [(text, len(text)) for text, _ in ROWS])
-    columns = ["--text-column", "text", "--label-column", "label", "--folds", "2"]
-    assert main(["probe", str(known), "--data", "rows.csv", *columns, "--problem-type", "regression", "--details"]) == 0
+    words = made.command(known, write_csv(tmp_path / "rows.csv", [(text, len(text)) for text, _ in ROWS]))
+    assert main([*words, "--problem-type", "regression", "--details"]) == 0
     screen = capsys.readouterr().out
     assert "ridge regression" in screen
     table = screen[screen.index("95% interval") :].split("\n\n")[0].splitlines()
     assert len(table) == len([line for line in table if " to " in line]) + 1  # no line is wrapped
-    assert main(["probe", str(known), "--data", "rows.csv", *columns, "--problem-type", "ranking"]) == 2
+    assert main([*words, "--problem-type", "ranking"]) == 2

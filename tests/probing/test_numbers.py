@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from probing import tiny
-from probing.test_features import TEXTS, extracted
+from probing.made import LINES, TEXTS, extracted
 
 from headscope.errors import UsageError
 from headscope.slices.probe.facts.result import Vector
@@ -34,7 +34,7 @@ def cosine(one: Any, other: Any) -> float:
 @pytest.mark.parametrize("name", ["bert", "llama"])
 def test_the_first_token_and_the_cosines_are_those_of_plain_forwards(name: str, tmp_path: Path) -> None:
     folder = tiny.save(tmp_path / "model", name)
-    features = extracted(name, folder, tmp_path / "features", 4, ONE_WORD)
+    features = extracted(name, folder, 4, ONE_WORD).features
     found = feature_numbers(list_vectors(features), features)
     states = states_of(folder, name)
     assert [len(text[0]) for text in states].count(1) == (
@@ -72,10 +72,10 @@ def test_what_padding_changes_is_measured(tmp_path: Path) -> None:
     """GPT-2 counts positions from the left, padding included: on the left it moves them."""
     for side, moves in (("left", True), ("right", False)):
         folder = tiny.save(tmp_path / side, "gpt2", side=side)
-        features = extracted("gpt2", folder, tmp_path / f"{side}-features", 8)
+        features = extracted("gpt2", folder).features
         model, tokenizer = tiny.load(folder, "gpt2")
-        lengths = [len(tokenizer(text)["input_ids"]) for (text,) in TEXTS]
-        pair = [TEXTS[int(np.argmax(lengths))][0], TEXTS[int(np.argmin(lengths))][0]]
+        by_length = sorted(LINES, key=lambda text: len(tokenizer(text)["input_ids"]))
+        pair = [by_length[-1], by_length[0]]
         with torch.no_grad():
             batch = tokenizer(pair, padding=True, return_tensors="pt")
             together = model(**batch, output_hidden_states=True).hidden_states[1]
@@ -93,17 +93,15 @@ def test_what_padding_changes_is_measured(tmp_path: Path) -> None:
         assert found["mean_and_max-2"] == max(found["masked_mean-2"] or 0, found["max-2"] or 0)
 
 
-def test_without_texts_of_different_lengths_padding_is_not_measured(tmp_path: Path) -> None:
-    features = extracted(
-        "bert", tiny.save(tmp_path / "bert", "bert"), tmp_path / "features", 2, [("w11 w12",), ("w13 w14",)]
-    )
+def test_without_texts_of_different_lengths_padding_is_not_measured(bert: Path) -> None:
+    given = [("w11 w12",), ("w13 w14",)]
+    features = extracted("bert", bert, 2, given).features
     assert {item.padding for item in feature_numbers(list_vectors(features), features).vectors} == {None}
 
 
-def test_truncated_texts_are_those_with_more_tokens_than_the_model_takes(tmp_path: Path) -> None:
-    folder = tiny.save(tmp_path / "bert", "bert")  # a limit of 40 tokens, two of them special
-    given = [(" ".join(["w10"] * count),) for count in (37, 38, 39, 60)]
-    features = extracted("bert", folder, tmp_path / "features", 8, given)
+def test_truncated_texts_are_those_with_more_tokens_than_the_model_takes(bert: Path) -> None:
+    given = [(" ".join(["w10"] * count),) for count in (37, 38, 39, 60)]  # the limit is 40, two of them special
+    features = extracted("bert", bert, 8, given).features
     tokens = features.seen.tokens
     assert (tokens.fewest, tokens.most, tokens.limit, tokens.truncated) == (39, 62, 40, 2)
     [note] = features.seen.notes
@@ -112,9 +110,8 @@ def test_truncated_texts_are_those_with_more_tokens_than_the_model_takes(tmp_pat
 
 
 def test_texts_of_one_token_have_vectors_and_no_mean_without_the_first(tmp_path: Path) -> None:
-    folder = tiny.save(tmp_path / "llama", "llama")
     given = [("w11",), ("w12",), ("w13",)]
-    features = extracted("llama", folder, tmp_path / "features", 2, given)
+    features = extracted("llama", tiny.save(tmp_path / "llama", "llama"), 2, given).features
     assert features.seen.layer_numbers == ()
     for layer in range(features.seen.layers):
         first = features.parts[Vector.FIRST_TOKEN, layer]
@@ -125,4 +122,4 @@ def test_texts_of_one_token_have_vectors_and_no_mean_without_the_first(tmp_path:
 def test_a_text_without_a_token_is_refused(tmp_path: Path) -> None:
     folder = tiny.save(tmp_path / "llama", "llama")
     with pytest.raises(UsageError, match=r"no token .*''"):
-        extracted("llama", folder, tmp_path / "features", 2, [("w11",), ("",)])
+        extracted("llama", folder, 2, [("w11",), ("",)])

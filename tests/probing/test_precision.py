@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from probing import tiny
+from probing.made import TEXTS, add, keep_base_model
 from transformers import AutoConfig, BertForSequenceClassification
 
 from headscope.core.facts.stored.location import Location
@@ -17,8 +18,6 @@ from headscope.facts import Task
 from headscope.slices.probe.hidden import opening
 from headscope.slices.probe.hidden.features import Reader, extract_features, padding_of_vectors, run_batch
 from headscope.slices.probe.hidden.opening import HALF_TOLERANCE, InputSource, open_reader
-
-TEXTS = tiny.texts(23)
 
 
 def source(folder: Path, stored: str = "bfloat16", **changes: Any) -> InputSource:
@@ -32,25 +31,20 @@ def in_half(given: InputSource, *, may_refuse: bool, dtype: torch.dtype = torch.
     return opening._open_in_half(given, tokenizer, torch.device("cpu"), dtype, TEXTS, may_refuse=may_refuse)
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tiny.save(tmp_path / "bert", "bert")
-
-
-def test_auto_is_float32_on_the_cpu(folder: Path) -> None:
-    BertForSequenceClassification.from_pretrained(folder).to(torch.bfloat16).save_pretrained(folder)
-    reader = open_reader(source(folder), "cpu", "auto", TEXTS)
+def test_auto_is_float32_on_the_cpu(bert: Path) -> None:
+    BertForSequenceClassification.from_pretrained(bert).to(torch.bfloat16).save_pretrained(bert)
+    reader = open_reader(source(bert), "cpu", "auto", TEXTS)
     assert reader.model.dtype is torch.float32
     assert (reader.precision.dtype, reader.precision.stored, reader.precision.change) == ("float32", "bfloat16", None)
 
 
-def test_half_precision_is_compared_with_float32_on_sample_texts(folder: Path) -> None:
-    reader = in_half(source(folder), may_refuse=True)
+def test_half_precision_is_compared_with_float32_on_sample_texts(bert: Path) -> None:
+    reader = in_half(source(bert), may_refuse=True)
     assert reader.model.dtype is torch.bfloat16
     found = reader.precision
     assert (found.dtype, found.tolerance, found.texts) == ("bfloat16", HALF_TOLERANCE, 8)
-    wide, tokenizer = tiny.load(folder, "bert")
-    narrow = BertForSequenceClassification.from_pretrained(folder, dtype=torch.bfloat16).eval()
+    wide, tokenizer = tiny.load(bert, "bert")
+    narrow = BertForSequenceClassification.from_pretrained(bert, dtype=torch.bfloat16).eval()
     lengths = [len(tokenizer(text)["input_ids"]) for (text,) in TEXTS]
     order = np.argsort(lengths, kind="stable")
     sample = [TEXTS[order[place]][0] for place in np.linspace(0, len(order) - 1, 8).round().astype(int)]
@@ -71,12 +65,9 @@ def test_half_precision_is_compared_with_float32_on_sample_texts(folder: Path) -
     assert found.change < 10 * max(changes)
 
 
-def test_auto_gives_half_precision_up_where_vectors_change(folder: Path) -> None:
-    model = BertForSequenceClassification.from_pretrained(folder)
-    with torch.no_grad():  # differences that bfloat16 rounds away, made large again
-        model.bert.embeddings.LayerNorm.bias += 200
-    model.save_pretrained(folder)
-    given = source(folder)
+def test_auto_gives_half_precision_up_where_vectors_change(bert: Path) -> None:
+    add(bert, "bert.embeddings.LayerNorm.bias", 200)  # differences that bfloat16 rounds away, made large again
+    given = source(bert)
     refused = in_half(given, may_refuse=True)
     assert refused.model.dtype is torch.float32
     assert refused.precision.dtype == "float32"
@@ -88,19 +79,16 @@ def test_auto_gives_half_precision_up_where_vectors_change(folder: Path) -> None
 
 
 @pytest.mark.parametrize("may_refuse", [True, False])
-def test_an_overflow_in_half_precision_is_told_and_gives_it_up(folder: Path, may_refuse: bool) -> None:
-    model = BertForSequenceClassification.from_pretrained(folder)
-    with torch.no_grad():
-        model.classifier.bias += 1e5  # float16 ends at 65,504
-    model.save_pretrained(folder)
-    reader = in_half(source(folder), may_refuse=may_refuse, dtype=torch.float16)
+def test_an_overflow_in_half_precision_is_told_and_gives_it_up(bert: Path, may_refuse: bool) -> None:
+    add(bert, "classifier.bias", 1e5)  # float16 ends at 65,504
+    reader = in_half(source(bert), may_refuse=may_refuse, dtype=torch.float16)
     assert reader.model.dtype is (torch.float32 if may_refuse else torch.float16)
     assert reader.precision.change is None
     assert bool(run_batch(reader, [TEXTS[0]]).vectors[None].isfinite().all()) is may_refuse
 
 
-def test_padding_that_breaks_vectors_has_no_size(folder: Path, tmp_path: Path) -> None:
-    reader = open_reader(source(folder), "cpu", "auto", TEXTS)
+def test_padding_that_breaks_vectors_has_no_size(bert: Path, tmp_path: Path) -> None:
+    reader = open_reader(source(bert), "cpu", "auto", TEXTS)
     extract = partial(extract_features, reader, TEXTS, batch_size=4, tell=lambda sentence: None)
     (tmp_path / "before").mkdir()
     before = extract(tmp_path / "before").seen
@@ -119,19 +107,17 @@ def test_padding_that_breaks_vectors_has_no_size(folder: Path, tmp_path: Path) -
     assert {(effect.change, effect.holds) for effect in effects.values()} == {(inf, False)}
 
 
-def test_weights_that_were_drawn_are_the_same_in_both(folder: Path) -> None:
+def test_weights_that_were_drawn_are_the_same_in_both(bert: Path) -> None:
     """Another dtype draws other values from one seed."""
-    model = BertForSequenceClassification.from_pretrained(folder)
-    kept = {name: value for name, value in model.bert.state_dict().items() if "pooler" not in name}
-    model.bert.save_pretrained(folder, state_dict=kept)
+    keep_base_model(bert)
     new = ("bert.pooler.dense.weight", "bert.pooler.dense.bias", "classifier.weight", "classifier.bias")
-    reader = in_half(source(folder, new=new), may_refuse=True)
+    reader = in_half(source(bert, new=new), may_refuse=True)
     assert reader.precision.change is not None
     assert reader.precision.change < HALF_TOLERANCE
 
 
 def test_without_memory_for_float32_half_precision_is_used_and_not_compared(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    bert: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = run_batch
 
@@ -141,5 +127,5 @@ def test_without_memory_for_float32_half_precision_is_used_and_not_compared(
         return whole(reader, texts)
 
     monkeypatch.setattr(opening, "run_batch", short)
-    reader = in_half(source(folder), may_refuse=True)
+    reader = in_half(source(bert), may_refuse=True)
     assert (reader.precision.dtype, reader.precision.tolerance) == ("bfloat16", None)

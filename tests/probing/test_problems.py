@@ -1,6 +1,7 @@
-"""Regression, several labels and LogME against scikit-learn, SciPy and a plain search, on matrices."""
+"""Classes, regression, several labels and LogME against scikit-learn, SciPy and a plain search, on matrices."""
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
 from scipy import optimize, stats
-from sklearn.dummy import DummyRegressor
+from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import f1_score, make_scorer, r2_score
@@ -29,6 +30,7 @@ from headscope.slices.probe.scoring.scores import (
     RIDGES,
     STRENGTHS,
     WORD_RIDGES,
+    WORD_STRENGTHS,
     Trial,
     make_trial,
     predict_constant,
@@ -55,6 +57,13 @@ def several(vectors: Array, seed: int, classes: int = 4) -> Array:
     return (plain[:, :classes] + draw.normal(size=(len(vectors), classes)) > np.linspace(0, 1, classes)).astype(int)
 
 
+def labels_of(problem: Problem, vectors: Array, seed: int) -> Array:
+    flags = several(vectors, seed)
+    return {
+        Problem.SINGLE_LABEL: flags[:, 0], Problem.MULTI_LABEL: flags, Problem.REGRESSION: numbers(vectors, seed),
+    }[problem]  # fmt: skip
+
+
 def trial_of(labels: Array, problem: Problem, folds: int = 3, groups: Array | None = None) -> Trial:
     return make_trial(labels, np.arange(len(labels)) if groups is None else groups, folds, 0, problem)
 
@@ -62,6 +71,17 @@ def trial_of(labels: Array, problem: Problem, folds: int = 3, groups: Array | No
 def scaled(vectors: Array, fold: Any) -> tuple[Array, Array]:
     scaler = StandardScaler().fit(vectors[fold.train].astype(np.float64))
     return scaler.transform(vectors[fold.train].astype(np.float64)), scaler.transform(vectors[fold.test].astype(float))
+
+
+def searched(trial: Trial, model: Any, grid: Any, scoring: Any, parts: Callable[[Any], tuple[Any, Any]]) -> Array:
+    """What a grid search of scikit-learn in the training rows of each fold predicts; `parts` gives its two matrices."""
+    expected = np.empty_like(trial.labels)
+    for fold in trial.folds:
+        assert not set(trial.groups[fold.train]) & set(trial.groups[fold.test])
+        train, test = parts(fold)
+        search = GridSearchCV(model, grid, cv=list(fold.inner), scoring=scoring)
+        expected[fold.test] = search.fit(train, trial.labels[fold.train]).predict(test)
+    return expected
 
 
 @pytest.mark.parametrize("width", [6, 80])
@@ -89,12 +109,7 @@ def test_numbers_are_predicted_as_ridge_of_scikit_learn_predicts_them(width: int
     labels = numbers(vectors, seed=1)
     trial = trial_of(labels, Problem.REGRESSION, groups=np.arange(120) // 2)
     found = predict_from_vectors(vectors, trial)
-    expected = np.empty(120)
-    for fold in trial.folds:
-        assert not set(trial.groups[fold.train]) & set(trial.groups[fold.test])
-        train, test = scaled(vectors, fold)
-        search = GridSearchCV(Ridge(), {"alpha": list(RIDGES)}, cv=list(fold.inner), scoring="r2")
-        expected[fold.test] = search.fit(train, labels[fold.train]).predict(test)
+    expected = searched(trial, Ridge(), {"alpha": list(RIDGES)}, "r2", lambda fold: scaled(vectors, fold))
     assert found.values == pytest.approx(expected, abs=1e-6)
     assert R2.score(found.values, labels, 0) == pytest.approx(r2_score(labels, expected))
     assert found.losses == pytest.approx((labels - expected) ** 2, abs=1e-5)
@@ -105,13 +120,9 @@ def test_several_labels_are_predicted_as_one_against_the_rest_predicts_them() ->
     labels = several(vectors, seed=1)
     trial = trial_of(labels, Problem.MULTI_LABEL)
     found = predict_from_vectors(vectors, trial)
-    expected = np.empty_like(labels)
     score = make_scorer(f1_score, average="macro", zero_division=np.nan)
-    for fold in trial.folds:
-        train, test = scaled(vectors, fold)
-        plain = OneVsRestClassifier(LogisticRegression(max_iter=5000, tol=1e-8))
-        search = GridSearchCV(plain, {"estimator__C": list(STRENGTHS)}, cv=list(fold.inner), scoring=score)
-        expected[fold.test] = search.fit(train, labels[fold.train]).predict(test)
+    plain, grid = OneVsRestClassifier(LogisticRegression(max_iter=5000, tol=1e-8)), {"estimator__C": list(STRENGTHS)}
+    expected = searched(trial, plain, grid, score, lambda fold: scaled(vectors, fold))
     assert (found.values == expected).mean() >= 0.995
     assert MACRO_F1.score(expected, labels, 4) == pytest.approx(f1_score(labels, expected, average="macro"))
     assert 0.4 < MACRO_F1.score(found.values, labels, 4) < 0.95
@@ -139,11 +150,7 @@ def test_macro_f1_is_that_of_scikit_learn() -> None:
 @pytest.mark.parametrize("problem", list(Problem))
 def test_neighbors_are_those_of_scikit_learn(problem: Problem) -> None:
     vectors = features(90, 5, seed=3)
-    labels = {
-        Problem.SINGLE_LABEL: several(vectors, 0)[:, 0],
-        Problem.MULTI_LABEL: several(vectors, 0),
-        Problem.REGRESSION: numbers(vectors, 0),
-    }[problem]
+    labels = labels_of(problem, vectors, 0)
     trial = trial_of(labels, problem)
     kind = KNeighborsRegressor if problem is Problem.REGRESSION else KNeighborsClassifier
     expected = np.empty_like(labels)
@@ -154,11 +161,14 @@ def test_neighbors_are_those_of_scikit_learn(problem: Problem) -> None:
 
 
 def test_constants_are_those_of_scikit_learn() -> None:
-    labels = np.arange(30.0) ** 2
-    trial = trial_of(labels, Problem.REGRESSION)
-    for fold in trial.folds:
-        plain = DummyRegressor().fit(fold.train[:, None], labels[fold.train])
-        assert predict_constant(trial)[fold.test] == pytest.approx(plain.predict(fold.test[:, None]))
+    for problem, labels, plain in (
+        (Problem.REGRESSION, np.arange(30.0) ** 2, DummyRegressor()),
+        (Problem.SINGLE_LABEL, np.array([0] * 12 + [1] * 18), DummyClassifier(strategy="most_frequent")),
+    ):
+        trial = trial_of(labels, problem)
+        for fold in trial.folds:
+            expected = plain.fit(fold.train[:, None], labels[fold.train]).predict(fold.test[:, None])
+            assert predict_constant(trial)[fold.test] == pytest.approx(expected)
     flags = np.array([[1, 0], [0, 1], [1, 1]] * 10)
     constant = predict_constant(trial_of(flags, Problem.MULTI_LABEL))
     assert f1_score(flags, constant, average="macro") == max(
@@ -167,21 +177,28 @@ def test_constants_are_those_of_scikit_learn() -> None:
     )
 
 
-def test_words_predict_numbers_as_scikit_learn_does() -> None:
+@pytest.mark.parametrize("problem", [Problem.SINGLE_LABEL, Problem.REGRESSION])
+def test_words_predict_as_scikit_learn_does(problem: Problem) -> None:
     draw = np.random.default_rng(0)
-    labels = draw.normal(size=90)
-    texts = [f"{'up' if value > 0 else 'down'} word{draw.integers(9)} word{draw.integers(9)}" for value in labels]
-    trial = trial_of(labels, Problem.REGRESSION)
-    found = predict_from_words(texts, trial)
-    expected = np.empty(90)
-    for fold in trial.folds:
+    values = draw.normal(size=90)
+    signs = ["up" if value + draw.normal() / 3 > 0 else "down" for value in values]
+    texts = [f"{sign} word{draw.integers(9)} word{draw.integers(9)} {sign}"[:: draw.choice([1, -1])] for sign in signs]
+
+    def parts(fold: Any) -> tuple[Any, Any]:
         words = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
         train = words.fit_transform([texts[row] for row in fold.train])
-        search = GridSearchCV(Ridge(), {"alpha": list(WORD_RIDGES)}, cv=list(fold.inner), scoring="r2")
-        search.fit(train, labels[fold.train])
-        expected[fold.test] = search.predict(words.transform([texts[row] for row in fold.test]))
-    assert found.values == pytest.approx(expected, abs=1e-3)
-    assert r2_score(labels, found.values) > 0.3
+        return train, words.transform([texts[row] for row in fold.test])
+
+    if problem is Problem.REGRESSION:
+        trial = trial_of(values, problem)
+        expected = searched(trial, Ridge(), {"alpha": list(WORD_RIDGES)}, "r2", parts)
+        assert predict_from_words(texts, trial).values == pytest.approx(expected, abs=1e-3)
+        assert r2_score(values, expected) > 0.3
+    else:
+        trial = trial_of((values > 0).astype(int), problem)
+        expected = searched(trial, LogisticRegression(max_iter=1000), {"C": list(WORD_STRENGTHS)}, None, parts)
+        assert (predict_from_words(texts, trial).values == expected).mean() >= 0.99
+        assert 0.6 < (expected == trial.labels).mean() < 1
 
 
 def test_the_interval_of_r2_is_the_bootstrap_of_scipy() -> None:
@@ -236,20 +253,23 @@ def test_ranks_are_correlated_as_scipy_correlates_them() -> None:
     assert rank_correlation([1, 1, 1], [1, 2, 3]) is None
 
 
-@pytest.mark.parametrize("problem", [Problem.MULTI_LABEL, Problem.REGRESSION])
+@pytest.mark.parametrize("problem", list(Problem))
 def test_a_better_vector_is_told_from_noise(problem: Problem) -> None:
     good, bad = features(90, 4, seed=0), features(90, 4, seed=9)
-    labels = several(good, 1) if problem is Problem.MULTI_LABEL else numbers(good, 1)
-    trial = trial_of(labels, problem)
+    trial = trial_of(labels_of(problem, good, 1), problem)
     made = [
         Vectors(name, None, Vector.MAX, lambda given=given: given) for name, given in (("bad", bad), ("good", good))
     ]
     once, again = (score_vectors(made, trial, {}, lambda step: None) for _ in range(2))
     assert once.candidates == again.candidates
     assert once.candidates[once.best].name == "good"
-    assert compare_best(once, "bad", once.rated[0], trial).verdict is Standing.BETTER
+    versus = compare_best(once, "bad", once.rated[0], trial)
+    assert versus.verdict is Standing.BETTER
+    assert versus.p_value <= 0.001
+    assert versus.low > 0.08
     assert compare_best(once, "good", once.rated[1], trial).verdict is Standing.NOT_BETTER
-    assert score_of_choice(once, trial).mean == once.candidates[1].mean
+    chosen = score_of_choice(once, trial)
+    assert (chosen.names, chosen.mean) == (("good",) * 3, once.candidates[1].mean)
     assert [item.best for item in hear_opinions(once.candidates)] == ["good", "good"]
 
 

@@ -1,7 +1,7 @@
 """Vectors of an earlier run: used if everything is the same, computed again with the reason otherwise."""
 
-import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
 from labeled.trained import save, texts, untrained, write_csv
+from probing.made import add, probed
 
-import headscope
 from headscope.errors import HeadscopeError, UsageError
 from headscope.slices.probe.facts.result import ProbeResult
 from headscope.slices.probe.hidden import features
+from tests.edits import edit_json
 
 NAMES = ("negative", "positive")
 ROWS = [(text, NAMES[place % 2]) for place, (text, _) in enumerate(texts(3, 30))]
@@ -31,8 +31,7 @@ class Place:
         self.model, self.rows, self.kept = folder / "model", folder / "rows.csv", folder / "kept"
 
     def run(self, **options: Any) -> ProbeResult:
-        given = {"text_column": "text", "label_column": "label", "folds": 2, "limit": 20, "features": self.kept}
-        return headscope.probe(self.model, data=self.rows, **(given | options))
+        return probed(self.model, self.rows, **({"folds": 2, "limit": 20, "features": self.kept} | options))
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +69,7 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_the_same_run_again_uses_the_vectors(first: tuple[Place, ProbeResult], place: Place, passes: list[int]) -> None:
     again = place.run()
     assert passes == []
+    assert np.load(place.kept / "masked_mean-1.npy").shape == (20, 32)
     assert (again.numbers.reused, first[1].numbers.reused) == (True, False)
     assert again.candidates == first[1].candidates
     assert again.numbers.vectors == first[1].numbers.vectors
@@ -78,67 +78,42 @@ def test_the_same_run_again_uses_the_vectors(first: tuple[Place, ProbeResult], p
     assert place.run(folds=3).numbers.reused  # type: ignore[union-attr]  # folds change the scores, not the vectors
 
 
-def other_weights(place: Place) -> dict[str, Any]:
-    model = untrained(NAMES)
-    with torch.no_grad():
-        model.bert.pooler.dense.bias[0] += 1
-    model.save_pretrained(place.model)
-    return {}
-
-
-def other_text(place: Place) -> dict[str, Any]:
+def other_text(place: Place) -> None:
     write_csv(place.rows, [(f"{text} more", label) for text, label in ROWS])
-    return {}
 
 
-def another_limit_of_tokens(place: Place) -> dict[str, Any]:
-    path = place.model / "tokenizer_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"model_max_length": 3}))
-    return {}
-
-
-def a_pass_that_was_killed(place: Place) -> dict[str, Any]:
-    (place.kept / "features.json").unlink()
-    return {}
-
-
-def another_number(place: Place) -> dict[str, Any]:
+def another_number(place: Place) -> None:
     stored = np.load(place.kept / "masked_mean-1.npy", mmap_mode="r+")
     stored[0, 0] += 1
     stored.flush()
-    return {}
 
 
-def a_damaged_manifest(place: Place) -> dict[str, Any]:
-    (place.kept / "features.json").write_text('{"origin": [')
-    return {}
-
-
-def a_foreign_manifest(place: Place) -> dict[str, Any]:
-    path = place.kept / "features.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"parts": [["../../model", 1]]}))
-    return {}
-
-
-CHANGES: dict[str, tuple[Callable[[Place], dict[str, Any]], str]] = {
-    "weights": (other_weights, "checkpoint changed"),
+FEATURES = "features.json"
+CHANGES: dict[str, tuple[dict[str, Any] | Callable[[Place], object], str]] = {
+    "weights": (lambda place: add(place.model, "bert.pooler.dense.bias", 1), "checkpoint changed"),
     "data": (other_text, "texts changed"),
-    "limit": (lambda place: {"limit": 16}, "texts changed"),
-    "seed": (lambda place: {"seed": 1}, "texts, seed changed"),
-    "truncation": (another_limit_of_tokens, "checkpoint changed"),
-    "dtype": (lambda place: {"dtype": "bfloat16"}, "dtype changed"),
-    "batch size": (lambda place: {"batch_size": 5}, "batch size changed"),
-    "killed": (a_pass_that_was_killed, "the run that wrote them did not finish"),
+    "limit": ({"limit": 16}, "texts changed"),
+    "seed": ({"seed": 1}, "texts, seed changed"),
+    "truncation": (
+        lambda place: edit_json(place.model / "tokenizer_config.json", {"model_max_length": 3}), "checkpoint changed",
+    ),
+    "dtype": ({"dtype": "bfloat16"}, "dtype changed"),
+    "batch size": ({"batch_size": 5}, "batch size changed"),
+    "killed": (lambda place: (place.kept / FEATURES).unlink(), "the run that wrote them did not finish"),
     "number": (another_number, "masked_mean-1.npy is not the file that was written"),
-    "damaged": (a_damaged_manifest, "features.json is damaged"),
-    "foreign": (a_foreign_manifest, "features.json is damaged"),
-}
+    "damaged": (lambda place: (place.kept / FEATURES).write_text('{"origin": ['), "features.json is damaged"),
+    "foreign": (
+        lambda place: edit_json(place.kept / FEATURES, {"parts": [["../../model", 1]]}), "features.json is damaged",
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_whatever_changed_the_vectors_are_computed_again(name: str, place: Place, passes: list[int]) -> None:
     change, reason = CHANGES[name]
-    found = place.run(**change(place))
+    if callable(change):
+        change(place)
+    found = place.run(**({} if callable(change) else change))
     assert len(passes) == 1
     assert any(f" {place.kept} " in note and note.endswith(f": {reason}") for note in found.notes)
     assert not found.numbers.reused
@@ -165,9 +140,11 @@ def test_a_folder_that_another_run_uses_is_refused(place: Place) -> None:
         os.close(descriptor)
 
 
-def test_files_that_headscope_did_not_write_are_left_alone(place: Place) -> None:
-    (place.kept / "mine.npy").write_bytes(b"mine")
-    with pytest.raises(HeadscopeError, match=r": mine\.npy"):
-        place.run(seed=1)
-    assert (place.kept / "mine.npy").read_bytes() == b"mine"
+@pytest.mark.parametrize("name", ["mine.npy", "notes.txt"])
+def test_files_that_headscope_did_not_write_are_left_alone(name: str, place: Place) -> None:
+    (place.kept / name).write_bytes(b"mine")
+    for options in ({}, {"seed": 1}):
+        with pytest.raises(HeadscopeError, match=f": {re.escape(name)}"):
+            place.run(**options)
+    assert (place.kept / name).read_bytes() == b"mine"
     assert (place.kept / "head.npy").is_file()

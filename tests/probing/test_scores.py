@@ -8,40 +8,35 @@ import pytest
 pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
 from scipy import stats
-from sklearn.dummy import DummyClassifier
-from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, StratifiedGroupKFold
 from sklearn.preprocessing import StandardScaler
 
 from headscope.errors import Unsupported
 from headscope.slices.probe.arrays import Array
-from headscope.slices.probe.facts.result import Standing, Vector
+from headscope.slices.probe.facts.result import Vector
 from headscope.slices.probe.hidden.candidates import Vectors as Vectors_
-from headscope.slices.probe.scoring.comparison import ScoredCandidate, compare_best, score_of_choice, score_vectors
+from headscope.slices.probe.scoring.comparison import score_of_choice, score_vectors
 from headscope.slices.probe.scoring.resampling import chance_of_best, interval
 from headscope.slices.probe.scoring.scores import (
     STRENGTHS,
-    WORD_STRENGTHS,
     Trial,
     check_installed,
     make_trial,
-    predict_constant,
     predict_from_vectors,
-    predict_from_words,
 )
 
 
-def data(rows: int, width: int, seed: int, signal: float = 1.0, classes: int = 3) -> tuple[Array, Array]:
+def data(rows: int, width: int, seed: int) -> tuple[Array, Array]:
     draw = np.random.default_rng(seed)
-    labels = draw.integers(0, classes, rows)
+    labels = draw.integers(0, 3, rows)
     vectors = draw.normal(size=(rows, width)) * draw.uniform(0.1, 10, width) + draw.normal(size=width)
-    vectors[:, :classes] += signal * np.eye(classes)[labels] * vectors[:, :classes].std(0)
+    vectors[:, :3] += np.eye(3)[labels] * vectors[:, :3].std(0)
     return vectors.astype(np.float32), labels
 
 
-def single(labels: Array, folds: int = 5, seed: int = 0) -> Trial:
-    return make_trial(labels, np.arange(len(labels)), folds, seed)
+def single(labels: Array, folds: int = 5) -> Trial:
+    return make_trial(labels, np.arange(len(labels)), folds, 0)
 
 
 def test_predictions_are_those_of_scikit_learn_run_plainly() -> None:
@@ -60,31 +55,6 @@ def test_predictions_are_those_of_scikit_learn_run_plainly() -> None:
     assert 0.5 < (expected == labels).mean() < 0.95
 
 
-def test_words_are_scored_as_scikit_learn_scores_them() -> None:
-    draw = np.random.default_rng(0)
-    labels = draw.integers(0, 2, 120)
-    texts = [" ".join([*draw.choice(list("abcdefgh"), 6), "sign" if label else "other"][:: draw.choice([1, -1])])
-             + f" word{draw.integers(9)}" for label in labels]  # fmt: skip
-    trial = single(labels, 3)
-    found = predict_from_words(texts, trial)
-    expected = np.empty_like(labels)
-    for fold in trial.folds:
-        words = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
-        train = words.fit_transform([texts[row] for row in fold.train])
-        search = GridSearchCV(LogisticRegression(max_iter=1000), {"C": list(WORD_STRENGTHS)}, cv=list(fold.inner))
-        search.fit(train, labels[fold.train])
-        expected[fold.test] = search.predict(words.transform([texts[row] for row in fold.test]))
-    assert (found.values == expected).mean() >= 0.99
-
-
-def test_the_majority_is_that_of_the_training_rows() -> None:
-    labels = np.array([0] * 12 + [1] * 18)
-    trial = single(labels, 3)
-    for fold in trial.folds:
-        plain = DummyClassifier(strategy="most_frequent").fit(fold.train[:, None], labels[fold.train])
-        assert (predict_constant(trial)[fold.test] == plain.predict(fold.test[:, None])).all()
-
-
 def test_equal_texts_stay_in_one_fold_inside_and_outside() -> None:
     draw = np.random.default_rng(0)
     groups = draw.integers(0, 40, 200)
@@ -95,15 +65,6 @@ def test_equal_texts_stay_in_one_fold_inside_and_outside() -> None:
         assert not set(groups[fold.train]) & set(groups[fold.test])
         for train, test in fold.inner:
             assert not set(groups[fold.train[train]]) & set(groups[fold.train[test]])
-
-
-def test_the_same_seed_gives_the_same_numbers() -> None:
-    vectors, labels = data(90, 8, seed=2)
-    first, second = (predict_from_vectors(vectors, single(labels, 3)) for _ in range(2))
-    assert (first.values == second.values).all()
-    assert first.inner == second.inner
-    right = (first.values == labels).astype(float)
-    assert interval(right, single(labels)) == interval(right, single(labels))
 
 
 def test_features_that_differ_by_rounding_only_are_not_blown_up() -> None:
@@ -117,11 +78,10 @@ def test_features_that_differ_by_rounding_only_are_not_blown_up() -> None:
 
 def test_the_interval_is_the_bootstrap_of_scipy() -> None:
     right = (np.random.default_rng(0).random(300) < 0.8).astype(float)
-    found = interval(right, single(np.arange(300) % 2))
+    low, high = interval(right, single(np.arange(300) % 2))
     expected = stats.bootstrap((right,), np.mean, method="percentile", n_resamples=4000, rng=np.random.default_rng(1))
-    assert found.mean == right.mean()
-    assert found.low == pytest.approx(expected.confidence_interval.low, abs=0.01)
-    assert found.high == pytest.approx(expected.confidence_interval.high, abs=0.01)
+    assert low == pytest.approx(expected.confidence_interval.low, abs=0.01)
+    assert high == pytest.approx(expected.confidence_interval.high, abs=0.01)
 
 
 @pytest.mark.parametrize(("won", "lost"), [(10, 2), (30, 20), (8, 8), (1, 5), (0, 0)])
@@ -152,34 +112,15 @@ def test_without_a_difference_the_best_of_many_is_called_better_in_one_of_twenty
     assert naive / runs > 0.12  # what the correction is for
 
 
-def candidates(columns: list[Array], labels: Array) -> ScoredCandidate:
-    trial = single(labels, 3)
-    vectors = [Vectors_(f"v{at}", None, Vector.MAX, lambda given=given: given) for at, given in enumerate(columns)]
-    return score_vectors(vectors, trial, {}, lambda step: None)
-
-
-def test_a_difference_that_is_there_is_found_and_the_choice_is_scored_without_it() -> None:
-    (good, labels), (bad, _) = data(150, 6, seed=0, signal=3.0), data(150, 6, seed=1, signal=0.0)
-    scored = candidates([bad, good], labels)
-    assert scored.candidates[scored.best].name == "v1"
-    trial = single(labels, 3)
-    versus = compare_best(scored, "v0", scored.rated[0], trial)
-    assert versus.verdict is Standing.BETTER
-    assert versus.p_value <= 0.001
-    assert versus.low > 0.2
-    assert compare_best(scored, "v1", scored.rated[1], trial).verdict is Standing.NOT_BETTER
-    chosen = score_of_choice(scored, trial)
-    assert chosen.names == ("v1",) * 3
-    assert chosen.mean == scored.candidates[1].mean
-
-
 def test_the_choice_inside_the_folds_is_not_optimistic() -> None:
     """Vectors of noise: the best of 12 looks better than chance, the choice does not."""
     best, chosen = [], []
     for seed in range(6):
         draw = np.random.default_rng(seed)
         labels = np.arange(80) % 2
-        scored = candidates([draw.normal(size=(80, 3)) for _ in range(12)], labels)
+        made = [draw.normal(size=(80, 3)) for _ in range(12)]
+        vectors = [Vectors_(f"v{at}", None, Vector.MAX, lambda given=given: given) for at, given in enumerate(made)]
+        scored = score_vectors(vectors, single(labels, 3), {}, lambda step: None)
         best.append(scored.candidates[scored.best].mean)
         chosen.append(score_of_choice(scored, single(labels, 3)).mean)
     assert np.mean(best) > 0.55
@@ -194,13 +135,6 @@ def test_a_candidate_with_the_numbers_of_another_is_named() -> None:
     assert scored.candidates[1] == replace(
         first, name="head", layer=None, pooling=Vector.HEAD, new=("dense.weight",), same_as="a"
     )
-
-
-def test_without_scikit_learn_the_install_command_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "sklearn", None)
-    with pytest.raises(Unsupported, match="scikit-learn") as raised:
-        check_installed()
-    assert raised.value.hint == 'pip install "headscope[probe]"'
 
 
 def test_an_old_scikit_learn_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,6 @@
 """The classifier that `probe --write-head` writes: fitted as scikit-learn fits, held by the class, proven before."""
 
 import json
-import random
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,8 @@ import pytest
 import torch
 import transformers
 from probing import tiny
-from safetensors.torch import load_file, save_file
+from probing.made import add, command, keep_tensors, probed, rows_file
+from safetensors.torch import load_file
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.multiclass import OneVsRestClassifier
 
@@ -25,38 +25,19 @@ from headscope.slices.probe.head_proof import HeadProof, HeadProofTask, prove_fi
 from headscope.slices.probe.scoring.scores import RIDGES, STRENGTHS, fit_all, make_trial
 from tests import warm
 
-WORDS = {"pos": 20, "neg": 40, "mid": 60}
-LABELS = ("mid", "neg", "pos")
-
-
-def rows_file(folder: Path, count: int = 60) -> Path:
-    draw = random.Random(0)
-    lines = ["text,label"]
-    for _ in range(count):
-        label = draw.choice(list(WORDS))
-        words = [f"w{draw.randrange(WORDS[label], WORDS[label] + 25)}" for _ in range(draw.randint(3, 9))]
-        lines.append(f"{' '.join(words)},{label}")
-    path = folder / "rows.csv"
-    path.write_text("\n".join(lines) + "\n")
-    return path
-
-
-def probed(model: Path, data: Path, output: Path) -> Any:
-    return headscope.probe(model, data=data, text_column="text", label_column="label", folds=3, write_head=output)
-
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "t5"])
 def test_the_class_holds_the_classifier(name: str, tmp_path: Path) -> None:
     """GPT-2's classifier has no bias, T5 reads the last end token; each load finds everything, the base is the old."""
     source = tiny.save(tmp_path / name, name, side="left" if name == "gpt2" else "right", eos=name == "t5")
     data, output = rows_file(tmp_path), tmp_path / "written"
-    result = probed(source, data, output)
+    result = probed(source, data, write_head=output)
     found = result.written
     assert (found.failure, found.layout, found.vector) == ("", HeadLayout.OWN, "head")
     cls: Any = getattr(transformers, tiny.FAMILIES[name].classifier)
     model, info = cls.from_pretrained(output, output_loading_info=True)
     assert not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
-    assert sorted(model.config.label2id) == sorted(LABELS)
+    assert sorted(model.config.label2id) == ["mid", "neg", "pos"]
     before = cls.from_pretrained(source).state_dict()
     changed = {key for key, value in model.state_dict().items() if not torch.equal(value, before[key])}
     assert changed == set(found.parameters)
@@ -72,11 +53,9 @@ def test_the_class_holds_the_classifier(name: str, tmp_path: Path) -> None:
 
 def test_a_new_layer_before_the_classifier_makes_it_a_module(tmp_path: Path) -> None:
     source = tiny.save(tmp_path / "base", "distilbert")
-    state = load_file(source / "model.safetensors")
-    kept = {name: value for name, value in state.items() if name.startswith("distilbert.")}
-    save_file(kept, source / "model.safetensors", {"format": "pt"})
+    keep_tensors(source, lambda name: name.startswith("distilbert."))
     output = tmp_path / "written"
-    found = probed(source, rows_file(tmp_path), output).written
+    found = probed(source, rows_file(tmp_path), write_head=output).written
     assert found.layout is HeadLayout.MODULE
     assert found.failure == ""
     assert "pre_classifier" in found.why_module
@@ -89,13 +68,10 @@ def test_a_new_layer_before_the_classifier_makes_it_a_module(tmp_path: Path) -> 
         headscope.check(output)
 
 
-def test_a_base_without_weights_is_refused(tmp_path: Path) -> None:
-    source = tiny.save(tmp_path / "base", "bert")
-    state = load_file(source / "model.safetensors")
-    kept = {name: value for name, value in state.items() if "layer.1.output" not in name}
-    save_file(kept, source / "model.safetensors", {"format": "pt"})
+def test_a_base_without_weights_is_refused(bert: Path, tmp_path: Path) -> None:
+    keep_tensors(bert, lambda name: "layer.1.output" not in name)
     with pytest.raises(HeadscopeError, match="depends on random values"):
-        probed(source, rows_file(tmp_path), tmp_path / "written")
+        probed(bert, rows_file(tmp_path), write_head=tmp_path / "written")
     assert not (tmp_path / "written").exists()
 
 
@@ -103,7 +79,7 @@ def test_an_existing_folder_is_refused_before_anything_is_read(tmp_path: Path) -
     (tmp_path / "written").mkdir()
     (tmp_path / "written" / "file").touch()
     with pytest.raises(UsageError, match="exists already"):
-        probed(tmp_path / "nothing", rows_file(tmp_path), tmp_path / "written")
+        probed(tmp_path / "nothing", rows_file(tmp_path), write_head=tmp_path / "written")
 
 
 @pytest.mark.parametrize(
@@ -116,21 +92,15 @@ def test_what_is_not_proven_is_not_written(
     """A written file with another number in it, or without a tensor."""
 
     def tampered(task: HeadProofTask) -> HeadProof:
-        path = Path(task.folder) / "model.safetensors"
-        state = load_file(path)
-        changed = {name: value + 1 if name == key else value for name, value in state.items()}
         if key == "classifier.weight":
-            del changed[key]
-        save_file(changed, path, {"format": "pt"})
+            keep_tensors(Path(task.folder), lambda name: name != key)
+        else:
+            add(Path(task.folder), key, 1)
         return prove_fit_apart(task)
 
     monkeypatch.setattr(written_head, "prove_fit_apart", tampered)
     source, data = tiny.save(tmp_path / "bert", "bert"), rows_file(tmp_path)
-    columns = ["--text-column", "text", "--label-column", "label", "--folds", "3"]
-    code = main(
-        ["probe", str(source), "--data", str(data), *columns, "--write-head", str(tmp_path / "written"), "--json"]
-    )
-    assert code == 1
+    assert main(command(source, data, "--write-head", str(tmp_path / "written"), "--json")) == 1
     assert said in json.loads(capsys.readouterr().out)["written"]["failure"]
     assert not (tmp_path / "written").exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bert", "rows.csv"]
@@ -183,6 +153,6 @@ def test_a_score_that_is_no_number_proves_nothing(at: int, tmp_path: Path, monke
     scores[1][at] = float("nan")
     monkeypatch.setattr(head_proof, "_scores_of_class", lambda task: iter(scores))
     task = HeadProofTask(
-        str(tmp_path), HeadLayout.OWN, Input.TEXT, "classifier", (), (), expected=((1.0, 2.0), (3.0, 4.0)), tolerance=1
+        str(tmp_path), HeadLayout.OWN, Input.TEXT, (), (), expected=((1.0, 2.0), (3.0, 4.0)), tolerance=1
     )
     assert "not a finite number" in head_proof.prove_fit_here(task).failure

@@ -1,6 +1,7 @@
-"""Small checkpoints of a family with a tokenizer of 99 words, and texts for them."""
+"""Small checkpoints of a family with a tokenizer of 99 words, texts for them, and results that advise a vector."""
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,9 @@ import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
+from headscope.slices.probe.facts.data import HeadInput, Loading, ProbeClass
+from headscope.slices.probe.facts.result import Candidate, Metric, ProbeResult, Selected, Vector
+from headscope.slices.probe.hidden.candidates import Vectors
 from tests.families import FAMILIES as SHARED, Family
 
 WORDS = 99
@@ -79,3 +83,15 @@ def load(folder: Path, name: str) -> tuple[PreTrainedModel, Any]:
     """The model and the tokenizer as any program loads them."""
     model = getattr(transformers, FAMILIES[name].classifier).from_pretrained(folder).eval()
     return model, transformers.AutoTokenizer.from_pretrained(folder)
+
+
+def advised(item: Vectors, layers: int, labels: Sequence[str], head: HeadInput, loading: Loading) -> ProbeResult:
+    """A result whose best vector is this one; `head` says what the class reads, should it be its input."""
+    best = Candidate(item.name, item.layer, item.pooling, Metric.ACCURACY, 0.9, 0.8, 1.0, item.make().shape[1])
+    is_head = item.pooling is Vector.HEAD
+    return ProbeResult(
+        tool_version="1", reference=loading.reference, data="rows.csv", texts=9, available=9, distinct=9,
+        classes=tuple(ProbeClass(label, 3) for label in labels), folds=3, seed=0, device="cpu", padded=True,
+        layers=layers, candidates=(best,), baselines=(), best=best.name, head="head" if is_head else None,
+        selected=Selected(0.9, 0.8, 1.0, ()), versus=(), head_input=head if is_head else None, loading=loading,
+    )  # fmt: skip

@@ -150,8 +150,12 @@ def test_no_file_names_the_machine_it_was_written_on() -> None:
             assert not found, f"{path.relative_to(ROOT)} says {found and found.group()!r}"
 
 
-def test_the_files_that_the_mutation_script_names_are_there() -> None:
-    assert "headscope/core/trace/proof/gradients.py" in mutate.chosen_files(())
+def test_each_mutant_is_another_program() -> None:
+    mutants = mutate.mutants_of("headscope/core/trace/proof/gradients.py")
+    source = (ROOT / "headscope/core/trace/proof/gradients.py").read_text(encoding="utf-8")
+    programs = {ast.dump(ast.parse(item.source)) for item in mutants}
+    assert len(programs) == len(mutants) > 50
+    assert ast.dump(ast.parse(source)) not in programs
 
 
 def test_the_slow_tests_are_there() -> None:

@@ -5,7 +5,7 @@ import re
 import shlex
 from pathlib import Path
 
-from headscope.checks.rules import RULES
+from headscope.checks.rules import every_rule
 from headscope.core.facts.verdict import Verdict
 from headscope.core.words.console import plain_text
 from headscope.facts import ParameterStatus, PoolingKind, Profile, Severity, Task
@@ -13,6 +13,8 @@ from headscope.shared.loaded.facts import TensorStatus
 from headscope.shared.topics import GROUPS, find_topics, topics
 from headscope.shell.app import build_application
 from headscope.slices.lookup.explained_screen import topic_screen
+
+RULES = every_rule()
 
 ROOT = Path(__file__).parents[2]
 

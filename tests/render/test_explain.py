@@ -16,15 +16,17 @@ from torch import nn
 from transformers.models.bert.modeling_bert import BertPooler
 
 import headscope
-from headscope.checks.rules import RULES
+from headscope.checks.rules import every_rule
 from headscope.core.words.console import plain_text
 from headscope.errors import UsageError
 from headscope.facts import PoolingKind
 from headscope.shared.topics import Topic, find_topics, topics
 from headscope.shell import main
-from headscope.slices.lookup import explaining
+from headscope.slices.lookup import class_topics
 from headscope.slices.lookup.explained_screen import topic_screen
 from scripts.pages.write_rules import rules_page
+
+RULES = every_rule()
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((ROOT / "docs/schema/headscope-1.0.schema.json").read_text())
@@ -53,9 +55,10 @@ def test_the_page_of_rules_is_as_the_topics_say() -> None:
     assert (ROOT / "docs/rules.md").read_text(encoding="utf-8") == rules_page()
 
 
-def test_it_needs_no_torch() -> None:
+@pytest.mark.parametrize("words", [["HS102"], ["BertPooler", "CLS"]], ids=["a rule", "the code of a module"])
+def test_it_needs_no_torch(words: list[str]) -> None:
     code = (
-        "import sys; from headscope.shell import main; main(['explain', 'HS102']);"
+        f"import sys; from headscope.shell import main; assert main(['explain', *{words}]) == 0;"
         "sys.exit(sum(name in sys.modules for name in ('torch', 'transformers', 'huggingface_hub')))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
@@ -63,7 +66,7 @@ def test_it_needs_no_torch() -> None:
 
 def test_rules_are_listed_in_order_and_all_of_them() -> None:
     listed = [topic.id for topic in topics() if topic.group == "rules"]
-    assert listed == sorted(RULES)
+    assert listed == list(every_rule())
 
 
 @pytest.mark.parametrize(("group", "kinds"), [("pooling", PoolingKind), ("rules", RULES), ("operations", ("linear",))])
@@ -73,9 +76,10 @@ def test_a_group_lists_its_topics(group: str, kinds: Iterable[str]) -> None:
 
 @pytest.mark.parametrize(
     ("written", "found"),
-    [("LayerNorm", "layer_norm"), ("Linear", "linear"), ("logit", "logits"), ("hidden state", "hidden states")],
-)
-def test_case_spaces_and_the_plural_make_no_difference(written: str, found: str) -> None:
+    [("LayerNorm", "layer_norm"), ("Linear", "linear"), ("logit", "logits"), ("hidden state", "hidden states"),
+     ("mean pooling", "mean"), ("max-pooling", "max")],
+)  # fmt: skip
+def test_case_spaces_the_plural_and_the_word_pooling_make_no_difference(written: str, found: str) -> None:
     assert find_topics((written,))[0].id == found
 
 
@@ -128,23 +132,14 @@ def test_the_decoder_is_named_where_it_makes_the_hidden_states(word: str, is_dec
     assert (", of the decoder." in headscope.explain(word)[0].text) is is_decoder
 
 
-def test_a_misspelled_class_gets_the_nearest() -> None:
+@pytest.mark.parametrize(
+    ("words", "near"),
+    [("BertPoler", "BertPooler"), ("qwen", "^did you mean qwen2 or "), ("hello world", "`headscope explain`")],
+)
+def test_words_of_no_topic_lead_to_the_nearest_or_to_the_list(words: str, near: str) -> None:
     with pytest.raises(UsageError) as caught:
-        headscope.explain("BertPoler")
-    assert "BertPooler" in caught.value.hint
-
-
-def test_the_code_of_a_module_is_found_without_torch() -> None:
-    code = (
-        "import sys; from headscope.shell import main; assert main(['explain', 'BertPooler', 'CLS']) == 0;"
-        "sys.exit(sum(name in sys.modules for name in ('torch', 'transformers', 'huggingface_hub')))"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
-
-
-def test_a_pooling_is_found_as_people_say_it() -> None:
-    assert find_topics(("mean pooling",))[0].id == "mean"
-    assert find_topics(("max-pooling",))[0].id == "max"
+        headscope.explain(words)
+    assert re.search(near, caught.value.hint)
 
 
 def test_no_topic_of_the_list_says_its_own_name_twice() -> None:
@@ -191,15 +186,6 @@ def test_nearest_topics_say_what_they_are_and_the_question_stays_whole() -> None
     with pytest.raises(UsageError, match="no such topic") as caught:
         find_topics(("stale index of shards",))
     assert re.search(r"HS\d{3} \([a-z-]+\)", caught.value.hint)
-    with pytest.raises(UsageError) as caught:
-        headscope.explain("qwen")
-    assert caught.value.hint.startswith("did you mean qwen2 or ")
-
-
-def test_words_of_no_topic_lead_to_the_list() -> None:
-    with pytest.raises(UsageError) as caught:
-        headscope.explain("hello world")
-    assert "`headscope explain`" in caught.value.hint
 
 
 def test_code_to_copy_is_not_broken_at_the_width() -> None:
@@ -213,11 +199,11 @@ UNANSWERED = {"robreta", "xlm-r", "gpt2 classification", "whisper classification
 
 def test_what_people_type_has_a_topic(monkeypatch: pytest.MonkeyPatch) -> None:
     """The list was made by somebody who had not seen the topics."""
-    monkeypatch.setattr(explaining, "_topic_of_class", lambda name: Topic("classes", name, (), "", ""))
+    monkeypatch.setattr(class_topics, "_topic_of_class", lambda name: Topic("classes", name, (), "", ""))
     open_words = set()
     for words in (Path(__file__).parent / "typed_words.txt").read_text(encoding="utf-8").splitlines():
         try:
-            assert explaining.topics_named(words.split())
+            assert class_topics.topics_named(words.split())
         except UsageError:
             open_words.add(words)
     assert open_words == UNANSWERED
@@ -230,7 +216,7 @@ def test_what_people_type_has_a_topic(monkeypatch: pytest.MonkeyPatch) -> None:
      ("wav2vec2", "Wav2Vec2ForSequenceClassification"), ("Qwen3", "Qwen3ForSequenceClassification")],
 )  # fmt: skip
 def test_a_family_stands_for_its_classifier(word: str, name: str) -> None:
-    (topic,) = explaining.topics_named([word])
+    (topic,) = class_topics.topics_named([word])
     assert topic.id == name
     assert "Pooling." in topic.text
 

@@ -1,10 +1,11 @@
 """The verdict: one table of reports and the sentences they deserve."""
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from reports import bert, distilbert_mismatch, gpt2, roberta
+from reports import a_head, as_diff, bert, distilbert_mismatch, gpt2, roberta, with_head
 
 from headscope.core.words.console import Tone
 from headscope.facts import (
@@ -14,8 +15,6 @@ from headscope.facts import (
     Carried,
     CheckpointKind,
     Gap,
-    Head,
-    HeadParameter,
     Mismatch,
     ParameterStatus,
     Report,
@@ -27,19 +26,14 @@ from headscope.shared.report.documents import inspect_document
 from headscope.shared.report.verdict import is_missing_weights, tell_verdict
 
 
-def head_of(report: Report) -> Head:
-    assert report.head is not None
-    return report.head
-
-
-def with_head(report: Report, *parameters: HeadParameter) -> Report:
-    return replace(report, head=replace(head_of(report), parameters=parameters))
-
-
 def pretrained() -> Report:
-    report = bert()
-    loaded = (replace(item, status=ParameterStatus.LOADED) for item in head_of(report).parameters)
-    return replace(with_head(report, *loaded), weights=replace(report.weights, new=()))
+    report = with_status(bert(), ParameterStatus.LOADED)
+    return replace(report, weights=replace(report.weights, new=()))
+
+
+def with_status(report: Report, status: ParameterStatus) -> Report:
+    """The report with this status of each parameter of its head."""
+    return with_head(report, parameters=tuple(replace(item, status=status) for item in a_head(report).parameters))
 
 
 def without_base_weights() -> Report:
@@ -48,11 +42,9 @@ def without_base_weights() -> Report:
 
 
 def with_dead_pooler() -> Report:
-    report = gpt2()
+    report = with_status(gpt2(), ParameterStatus.LOADED)
     weights = replace(report.weights, new=("pooler.dense.bias", "pooler.dense.weight"))
-    loaded = replace(head_of(report).parameters[0], status=ParameterStatus.LOADED)
-    head = replace(head_of(report), parameters=(loaded,), unused_modules=(UnusedModule("pooler", "Pooler", True),))
-    return replace(report, weights=weights, head=head)
+    return replace(with_head(report, unused_modules=(UnusedModule("pooler", "Pooler", True),)), weights=weights)
 
 
 def without_weights() -> Report:
@@ -79,123 +71,81 @@ def with_a_mismatch_beside() -> Report:
 
 def changed_and_new() -> Report:
     report = roberta()
-    first, *others = head_of(report).parameters
-    return with_head(report, replace(first, status=ParameterStatus.CHANGED), *others)
+    first, *others = a_head(report).parameters
+    return with_head(report, parameters=(replace(first, status=ParameterStatus.CHANGED), *others))
 
 
 def all_changed() -> Report:
-    changed = (replace(item, status=ParameterStatus.CHANGED) for item in head_of(roberta()).parameters)
-    return with_head(pretrained(), *changed)
+    return with_head(pretrained(), parameters=a_head(with_status(roberta(), ParameterStatus.CHANGED)).parameters)
 
 
-VERDICTS = (
+BASE = "; base model loaded"
+VERDICTS: tuple[tuple[Callable[[], Report], tuple[str, str, bool], Tone, str], ...] = (
     (
-        with_a_mismatch_beside,
-        Tone.ERROR,
-        "Head fully loaded (1 tensor, 2,304 parameters); base model loaded; "
+        with_a_mismatch_beside, ("loaded", "broken", True), Tone.ERROR,
+        f"Head fully loaded (1 tensor, 2,304 parameters){BASE}; "
         "unused by the logits, but of another shape: pooler.dense.weight",
     ),
     (
-        roberta,
-        Tone.WARNING,
-        "Head newly initialized (4 tensors, 592,899 parameters); base model loaded",
+        roberta, ("new", "incomplete", True), Tone.WARNING,
+        f"Head newly initialized (4 tensors, 592,899 parameters){BASE}",
     ),
     (
-        bert,
-        Tone.WARNING,
-        "Head partly new: classifier (2,307 of 592,899 parameters); base model loaded",
+        bert, ("partly_new", "incomplete", True), Tone.WARNING,
+        f"Head partly new: classifier (2,307 of 592,899 parameters){BASE}",
     ),
     (
-        distilbert_mismatch,
-        Tone.ERROR,
+        distilbert_mismatch, ("partly_new", "broken", True), Tone.ERROR,
         "Head re-initialized because of shape mismatch: classifier.weight 2x768 -> 3x768, "
-        "classifier.bias 2 -> 3 (2,307 of 592,899 parameters); base model loaded",
+        f"classifier.bias 2 -> 3 (2,307 of 592,899 parameters){BASE}",
     ),
+    (pretrained, ("loaded", "complete", False), Tone.GOOD, f"Head fully loaded (4 tensors, 592,899 parameters){BASE}"),
     (
-        pretrained,
-        Tone.GOOD,
-        "Head fully loaded (4 tensors, 592,899 parameters); base model loaded",
-    ),
-    (
-        without_base_weights,
-        Tone.ERROR,
+        without_base_weights, ("new", "broken", True), Tone.ERROR,
         "Head newly initialized (4 tensors, 592,899 parameters); "
         "base model incomplete: 1 of 49 tensors newly initialized: roberta.embeddings.x",
     ),
     (
-        with_dead_pooler,
-        Tone.GOOD,
-        "Head fully loaded (1 tensor, 2,304 parameters); base model loaded",
+        with_dead_pooler, ("loaded", "complete", False), Tone.GOOD,
+        f"Head fully loaded (1 tensor, 2,304 parameters){BASE}",
     ),
     (
-        without_weights,
-        Tone.ERROR,
+        without_weights, ("new", "not_determined", True), Tone.ERROR,
         "Not determined: no weights could be read (head: 4 tensors, 592,899 parameters)",
     ),
     (
-        in_memory,
-        Tone.NOTE,
+        in_memory, ("new", "not_compared", False), Tone.NOTE,
         "Head of a model in memory: 4 tensors, 592,899 parameters; no checkpoint to compare it with",
     ),
     (
-        with_a_gap,
-        Tone.WARNING,
-        "Head fully loaded (4 tensors, 592,899 parameters); base model loaded; "
-        "not determined: model-00002-of-00003.safetensors",
+        with_a_gap, ("loaded", "not_determined", False), Tone.WARNING,
+        f"Head fully loaded (4 tensors, 592,899 parameters){BASE}; not determined: model-00002-of-00003.safetensors",
     ),
-)
+    (
+        changed_and_new, ("partly_new", "incomplete", True), Tone.WARNING,
+        f"Head partly new: classifier.dense.bias, classifier.out_proj (3,075 of 592,899 parameters){BASE}",
+    ),
+    (
+        all_changed, ("changed", "complete", False), Tone.GOOD,
+        "Head changed since the load (trained, replaced or filled by an adapter): classifier.dense.{weight,bias}, "
+        f"classifier.out_proj.{{weight,bias}} (4 tensors, 592,899 parameters){BASE}",
+    ),
+)  # fmt: skip
 
 
-@pytest.mark.parametrize(("make", "tone", "sentence"), VERDICTS, ids=[row[0].__name__ for row in VERDICTS])
-def test_a_report_gets_the_verdict_it_deserves(make: object, tone: Tone, sentence: str) -> None:
-    assert callable(make)
-    verdict = tell_verdict(make())
-    assert (verdict.tone, verdict.sentence) == (tone, sentence)
-
-
-TYPED = (
-    (roberta, "new", "incomplete"),
-    (bert, "partly_new", "incomplete"),
-    (distilbert_mismatch, "partly_new", "broken"),
-    (pretrained, "loaded", "complete"),
-    (without_base_weights, "new", "broken"),
-    (with_dead_pooler, "loaded", "complete"),
-    (without_weights, "new", "not_determined"),
-    (in_memory, "new", "not_compared"),
-    (with_a_gap, "loaded", "not_determined"),
-    (with_a_mismatch_beside, "loaded", "broken"),
-    (changed_and_new, "partly_new", "incomplete"),
-    (all_changed, "changed", "complete"),
-)
-
-
-@pytest.mark.parametrize(("make", "status", "verdict"), TYPED, ids=[row[0].__name__ for row in TYPED])
-def test_json_says_the_verdict_the_headline_and_the_status_of_the_head(make: object, status: str, verdict: str) -> None:
-    assert callable(make)
-    document = inspect_document(make())
-    assert (document["head"]["status"], document["verdict"]) == (status, verdict)
-    assert document["headline"] == tell_verdict(make()).sentence
-
-
-MISSING = (
-    (roberta, True),
-    (bert, True),
-    (distilbert_mismatch, True),
-    (without_base_weights, True),
-    (with_a_mismatch_beside, True),
-    (pretrained, False),
-    (with_dead_pooler, False),
-)
-
-
-@pytest.mark.parametrize(("make", "missing"), MISSING, ids=[row[0].__name__ for row in MISSING])
-def test_only_weights_that_the_logits_depend_on_count_as_missing(make: object, missing: bool) -> None:
-    assert callable(make)
-    assert is_missing_weights(make()) is missing
+@pytest.mark.parametrize(("make", "typed", "tone", "sentence"), VERDICTS, ids=[row[0].__name__ for row in VERDICTS])
+def test_a_report_gets_the_verdict_it_deserves_and_json_says_it(
+    make: Callable[[], Report], typed: tuple[str, str, bool], tone: Tone, sentence: str
+) -> None:
+    told, document = tell_verdict(make()), inspect_document(make())
+    assert (told.tone, told.sentence) == (tone, sentence)
+    assert document["headline"] == sentence
+    is_missing = is_missing_weights(make())  # only weights that the logits depend on count
+    assert (document["head"]["status"], document["verdict"], is_missing) == typed
 
 
 def test_a_diff_has_a_verdict_on_the_whole_model() -> None:
-    report = replace(bert(), command="diff-weights", head=None)
+    report = as_diff(bert())
     counted, names, unused = re.split("[:;] ", tell_verdict(report).sentence)
     assert (counted[:15], names, unused[:2]) == ("2 of 201 tensor", "classifier.{weight,bias}", "8 ")
 

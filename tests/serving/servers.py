@@ -7,9 +7,10 @@ The forms were written from the sources of vLLM 0.32.0 (`entrypoints/pooling`), 
 
 import json
 import math
+import random
 import ssl
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -66,6 +67,10 @@ def squashed(logits: Sequence[float]) -> list[float]:
         return [1 / (1 + math.exp(-logits[0]))]
     powers = [math.exp(logit - max(logits)) for logit in logits]
     return [power / sum(powers) for power in powers]
+
+
+def shuffled(rows: list[Any]) -> list[Any]:
+    return random.Random(len(rows)).sample(rows, len(rows))
 
 
 def ranked(fake: FakeServer, body: Any, raw: bool, name: str, documents: str = "documents") -> list[dict[str, Any]]:
@@ -216,7 +221,9 @@ def mlserver(fake: FakeServer, method: str, path: str, body: Any) -> Any:
     return None
 
 
-_PROTOCOLS = {
+Protocol = Callable[[FakeServer, str, str, Any], Any]
+"""The payload of a server's answer to a method, a path and a body; None for what it doesn't know."""
+_PROTOCOLS: dict[str, Protocol] = {
     "vllm": vllm, "tei": tei, "sglang": sglang, "llama-cpp": llama_cpp, "infinity": infinity, "inputs": inputs,
     "kserve": kserve, "mlserver": mlserver,
 }  # fmt: skip
@@ -224,7 +231,7 @@ _PROTOCOLS = {
 
 @contextmanager
 def serve(
-    protocol: str,
+    protocol: str | Protocol,
     scores: Scores,
     labels: Sequence[str],
     *,
@@ -234,12 +241,13 @@ def serve(
 ) -> Iterator[str]:
     """The URL of a fake server, while it runs; `log` receives its requests."""
     fake = FakeServer(scores, labels, most_texts)
+    payload = _PROTOCOLS[protocol] if isinstance(protocol, str) else protocol
 
     def answer(handler: BaseHTTPRequestHandler, asked: Asked) -> None:
         path, found = asked.path.removeprefix(prefix), None
         if asked.path.startswith(prefix):
             try:
-                found = _PROTOCOLS[protocol](fake, asked.method, path.partition("?")[0], asked.body)
+                found = payload(fake, asked.method, path.partition("?")[0], asked.body)
             except Refusal as refusal:
                 return send_json(handler, refusal.payload, refusal.status)
         return send_json(handler, {"detail": "Not Found"}, 404) if found is None else send_json(handler, found)
@@ -262,9 +270,17 @@ def send_bytes(handler: BaseHTTPRequestHandler, data: bytes, status: int = 200, 
     handler.wfile.write(data)
 
 
+Answer = Callable[[BaseHTTPRequestHandler, Asked], None]
+
+
+def answer_paths(known: Mapping[str, Any]) -> Answer:
+    """Answers each path with its JSON, and all others with an empty object."""
+    return lambda handler, asked: send_json(handler, known.get(asked.path, {}))
+
+
 @contextmanager
 def serve_with(
-    answer: Callable[[BaseHTTPRequestHandler, Asked], None],
+    answer: Answer,
     log: list[Asked] | None = None,
     context: ssl.SSLContext | None = None,
 ) -> Iterator[str]:

@@ -5,7 +5,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from serving.servers import Asked, send_json, serve, serve_with, squashed
+from serving.classifiers import as_it_is, saved, scorer
+from serving.servers import Asked, Scores, answer_paths, send_json, serve, serve_with, squashed
+from transformers import pipeline
 
 from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.shared.serving.answers import Answers
@@ -31,9 +33,14 @@ def by_label(found: Answers) -> list[dict[str, float]]:
     return [dict(zip(item.labels or LABELS, item.scores, strict=True)) for item in found.items]
 
 
-def expected(texts: list[tuple[str, ...]], raw: bool) -> list[dict[str, float]]:
-    rows = [logits(text) if raw else squashed(logits(text)) for text in texts]
+def expected(texts: list[tuple[str, ...]], raw: bool, scores: Scores = logits) -> list[dict[str, float]]:
+    rows = [scores(text) if raw else squashed(scores(text)) for text in texts]
     return [pytest.approx(dict(zip(LABELS, row, strict=True))) for row in rows]
+
+
+def asked_of(url: str, texts: list[tuple[str, ...]], model: str = "", **options: bool) -> Answers:
+    server = ServerAddress(url, timeout=20, model=model)
+    return ask(server, find_protocol(server), texts, **options)
 
 
 KINDS = [
@@ -92,10 +99,8 @@ def test_pairs_are_scored(kind: str, gives_logits: bool) -> None:
 
 @pytest.mark.parametrize(("kind", "what"), [("llama-cpp", TEXTS), ("kserve", PAIRS)])
 def test_what_a_protocol_has_no_form_for_is_an_error(kind: str, what: list[tuple[str, ...]]) -> None:
-    with serve(kind, logits, LABELS) as url:
-        server = ServerAddress(url, timeout=20)
-        with pytest.raises(Unsupported, match="pairs"):
-            ask(server, find_protocol(server), what)
+    with serve(kind, logits, LABELS) as url, pytest.raises(Unsupported, match="pairs"):
+        asked_of(url, what)
 
 
 @pytest.mark.parametrize(
@@ -145,29 +150,20 @@ def test_an_unknown_protocol_is_a_usage_error_with_the_nearest_name() -> None:
 
 
 def test_a_server_that_several_protocols_fit_needs_a_name() -> None:
-    def answer(handler: BaseHTTPRequestHandler, asked: Asked) -> None:
-        both = {"/props": {"build_info": "b1"}, "/v2": {"name": "triton", "version": "2", "extensions": []}}
-        send_json(handler, both.get(asked.path, {}))
-
-    with serve_with(answer) as url, pytest.raises(UsageError, match="kserve, llama-cpp"):
+    both = {"/props": {"build_info": "b1"}, "/v2": {"name": "triton", "version": "2", "extensions": []}}
+    with serve_with(answer_paths(both)) as url, pytest.raises(UsageError, match="kserve, llama-cpp"):
         find_protocol(ServerAddress(url, timeout=20))
 
 
 def test_an_embedding_server_gives_no_scores() -> None:
-    def answer(handler: BaseHTTPRequestHandler, asked: Asked) -> None:
-        info = {"model_id": "m", "model_type": {"embedding": {"pooling": "cls"}}, "version": "1.9.3"}
-        send_json(handler, info if asked.path == "/info" else {})
-
-    with serve_with(answer) as url, pytest.raises(Unsupported, match="embedding model"):
+    info = {"model_id": "m", "model_type": {"embedding": {"pooling": "cls"}}, "version": "1.9.3"}
+    with serve_with(answer_paths({"/info": info})) as url, pytest.raises(Unsupported, match="embedding model"):
         find_protocol(ServerAddress(url, timeout=20))
 
 
 def test_several_models_of_kserve_need_a_name_in_the_url() -> None:
-    def answer(handler: BaseHTTPRequestHandler, asked: Asked) -> None:
-        known = {"/v2": {"name": "kserve", "version": "1", "extensions": []}, "/v2/models": {"models": ["b", "a"]}}
-        send_json(handler, known.get(asked.path, {}))
-
-    with serve_with(answer) as url:
+    known = {"/v2": {"name": "kserve", "version": "1", "extensions": []}, "/v2/models": {"models": ["b", "a"]}}
+    with serve_with(answer_paths(known)) as url:
         with pytest.raises(UsageError, match="several models: a, b") as caught:
             find_protocol(ServerAddress(url, timeout=20))
         assert "/v2/models/NAME" in caught.value.hint
@@ -206,15 +202,13 @@ def test_a_server_that_ignores_parameters_gives_partial_answers_and_no_logits() 
 
 def test_logits_that_are_probabilities_are_not_called_logits() -> None:
     with serve("vllm", lambda text: [0.25, 0.25, 0.5], LABELS) as url:
-        server = ServerAddress(url, timeout=20)
-        assert not ask(server, find_protocol(server), TEXTS, raw=True).is_raw
+        assert not asked_of(url, TEXTS, raw=True).is_raw
 
 
 def test_numbered_labels_are_in_the_order_of_their_numbers() -> None:
     labels = [f"LABEL_{at}" for at in range(12)]
     with serve("inputs", lambda text: [float(-at) for at in range(12)], labels) as url:
-        server = ServerAddress(url, timeout=20)
-        (item, *_) = ask(server, find_protocol(server), TEXTS, raw=True).items
+        (item, *_) = asked_of(url, TEXTS, raw=True).items
     assert item.labels == tuple(labels)
     assert all(before > after for before, after in pairwise(item.scores))
 
@@ -239,8 +233,7 @@ def test_a_token_that_cannot_be_sent_is_a_usage_error(token: str) -> None:
 
 def test_no_texts_are_no_request() -> None:
     with serve("tei", logits, LABELS) as url:
-        server = ServerAddress(url, timeout=20)
-        assert ask(server, find_protocol(server), []).items == ()
+        assert asked_of(url, []).items == ()
 
 
 def test_errors_of_an_unreachable_server_name_it() -> None:
@@ -254,40 +247,25 @@ def test_errors_of_an_unreachable_server_name_it() -> None:
 def test_a_named_model_is_asked() -> None:
     log: list[Asked] = []
     with serve("sglang", logits, LABELS, log=log) as url:
-        server = ServerAddress(url, timeout=20, model="lora")
-        ask(server, find_protocol(server), TEXTS)
+        asked_of(url, TEXTS, model="lora")
     assert log[-1].body["model"] == "lora"
 
 
 @pytest.mark.parametrize("named", [None, "inputs"])
 def test_a_real_pipeline_is_asked(tmp_path: Path, named: str | None) -> None:
     """Not a fake: the body goes to Transformers' pipeline as inference endpoints pass it on."""
-    import torch
-    from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast, pipeline
-
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "good", "bad", "film", "plot"]
-    tokenizer = BertTokenizerFast(vocab={word: at for at, word in enumerate(words)})
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    names = {"id2label": dict(enumerate(LABELS)), "label2id": {label: at for at, label in enumerate(LABELS)}}
-    model = BertForSequenceClassification(BertConfig(vocab_size=10, initializer_range=0.5, **sizes, **names)).eval()
-    model.save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    pipe = pipeline("text-classification", str(tmp_path), device="cpu")
+    folder = saved("Bert", tmp_path, id2label=dict(enumerate(LABELS)))
+    pipe, scores = pipeline("text-classification", folder, device="cpu"), scorer(folder, as_it_is)
 
     def answer(handler: BaseHTTPRequestHandler, asked: Asked) -> None:
         if asked.method == "GET":
             return send_json(handler, {"ok": True})
         return send_json(handler, pipe(asked.body["inputs"], **asked.body.get("parameters", {})))
 
-    with serve_with(answer) as url, torch.no_grad():
+    with serve_with(answer) as url:
         server = ServerAddress(url, timeout=60, batch_size=2)
         protocol = find_protocol(server, named)
-        texts: list[tuple[str, ...]] = [("a good film",), ("bad plot",), ("a",)]
-        for what in (texts, [(*text, "the plot") for text in texts]):
-            encoded = (tokenizer(*text, return_tensors="pt") for text in what)
-            rows = [model(**one).logits[0] for one in encoded]
+        texts: list[tuple[str, ...]] = [("w1 yes w2",), ("no w3",), ("w1",)]
+        for what in (texts, [(*text, "w4 w3") for text in texts]):
             for raw in (True, False):
-                found = by_label(ask(server, protocol, what, raw=raw))
-                wanted = [row.tolist() if raw else row.softmax(-1).tolist() for row in rows]
-                assert found == [pytest.approx(dict(zip(LABELS, row, strict=True)), abs=1e-5) for row in wanted]
+                assert by_label(ask(server, protocol, what, raw=raw)) == expected(what, raw, scores)

@@ -6,7 +6,6 @@ import json
 import ssl
 import time
 import tracemalloc
-from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from serving.servers import Asked, send_bytes, send_json, serve_with
+from serving.servers import Answer, Asked, answer_paths, send_bytes, send_json, serve_with
 
 from headscope.errors import ExitCode, HeadscopeError, Malformed, NetworkError, UsageError
 from headscope.shared.serving.answers import Answers
@@ -35,7 +34,7 @@ def asked_of(url: str, name: str, texts: list[tuple[str, ...]], timeout: float =
     return ask(server, ServerProtocol(name, url, url), texts)
 
 
-def failure(answer: Callable[[Handler, Asked], None], name: str = "tei", **options: Any) -> HeadscopeError:
+def failure(answer: Answer, name: str = "tei", **options: Any) -> HeadscopeError:
     """The error of asking a server that answers with a function, checked for what every error must be."""
     with serve_with(answer) as url, pytest.raises(HeadscopeError) as caught:
         asked_of(url, name, options.pop("texts", TWO), **options)
@@ -132,6 +131,7 @@ def test_another_order_is_put_right() -> None:
         (204, b"", "nothing"),
         (404, b"<html>", "404"),
         (500, b"oops", "500"),
+        (413, b'{"error": "batch too large"}', "413: batch too large"),
         (401, b"{}", "refuses access (401)"),
         (403, b"{}", "refuses access (403)"),
         (400, json.dumps({"error": {"message": f"\x1b[31mbad\u202e {TOKEN} " + "x" * 9000}}).encode(), "bad *** x"),
@@ -141,11 +141,6 @@ def test_another_order_is_put_right() -> None:
 def test_what_is_not_an_answer_says_what_came(status: int, data: bytes, says: str) -> None:
     error = failure(lambda handler, asked: send_bytes(handler, data, status, **{"Content-Type": "text/html; x=1"}))
     assert says in error.message
-
-
-def test_a_long_text_refused_alone_is_an_error() -> None:
-    error = failure(lambda handler, asked: send_json(handler, {"error": "batch too large"}, 413))
-    assert "413: batch too large" in error.message
 
 
 def drip(handler: Handler, asked: Asked) -> None:
@@ -167,7 +162,7 @@ def drip_body(handler: Handler, asked: Asked) -> None:
 
 
 @pytest.mark.parametrize("answer", [hang, drip, drip_body])
-def test_a_server_that_hangs_is_given_up_in_time(answer: Callable[[Handler, Asked], None]) -> None:
+def test_a_server_that_hangs_is_given_up_in_time(answer: Answer) -> None:
     begun = time.monotonic()
     error = failure(answer, timeout=1)
     assert isinstance(error, NetworkError)
@@ -199,7 +194,7 @@ def garbage(handler: Handler, asked: Asked) -> None:
 
 
 @pytest.mark.parametrize("answer", [cut, slam, garbage])
-def test_a_broken_connection_is_an_error_after_the_retries(answer: Callable[[Handler, Asked], None]) -> None:
+def test_a_broken_connection_is_an_error_after_the_retries(answer: Answer) -> None:
     log: list[Asked] = []
     with serve_with(answer, log) as url, pytest.raises(NetworkError, match="connection"):
         asked_of(url, "tei", TWO, retries=1)
@@ -362,11 +357,8 @@ def test_a_certificate_that_is_not_trusted_is_named_and_can_be_given(tmp_path: P
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(place)
 
-    def answer(handler: Handler, asked: Asked) -> None:
-        found = {"model_id": "m", "model_type": {"classifier": {}}, "version": "1"}
-        send_json(handler, found if asked.path == "/info" else {}, 200 if asked.path == "/info" else 404)
-
-    with serve_with(answer, context=context) as url:
+    info = {"model_id": "m", "model_type": {"classifier": {}}, "version": "1"}
+    with serve_with(answer_paths({"/info": info}), context=context) as url:
         address = url.replace("127.0.0.1", "localhost")
         with pytest.raises(NetworkError) as caught:
             find_protocol(ServerAddress(address, retries=0))

@@ -1,20 +1,18 @@
 """What is said of an engine's scores, for engines whose scores are made of known logits."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import binomtest
-from serving.test_explaining import KNOWN, Model
 
 from headscope.core.facts.heads.head import AS_IT_IS
 from headscope.shared.serving.answers import Answer, Answers
-from headscope.shared.serving.comparing import ReferenceScores, VariantScores, compare_scores
+from headscope.shared.serving.comparing import AskAgain, ReferenceScores, VariantScores, compare_scores
 from headscope.shared.serving.explaining import FORWARD_BY_NAME, Scores
+from headscope.shared.serving.measures.aligning import match_names
 from headscope.shared.serving.measures.class_changes import wilson_interval
-from headscope.shared.serving.measures.class_names import match_names
 from headscope.shared.serving.served_facts import ServedScores
 
 LABELS = ("no", "maybe", "yes")
@@ -34,12 +32,29 @@ def answered(scores: Scores, labels: Sequence[str] = LABELS, *, is_raw: bool = F
 
 
 def compared(
-    answers: Answers, activation: str = "softmax", half: Scores | None = None, **variants: Scores
+    answers: Answers,
+    activation: str = "softmax",
+    *,
+    own: Scores = OWN,
+    labels: Sequence[str] = LABELS,
+    label2id: Mapping[str, int] | None = None,
+    half: Scores | None = None,
+    again: AskAgain | None = None,
+    **variants: Scores,
 ) -> ServedScores:
-    known = {AS_IT_IS: OWN, "without the pooler": OTHER, **variants}
+    """The comparison with a checkpoint whose logits are `own`, and OTHER without its pooler."""
+    known = {AS_IT_IS: own, "without the pooler": OTHER[:, : own.shape[1]], **variants}
     found = {name: VariantScores(logits, f"formula of {name}") for name, logits in known.items()}
-    rounded = {"float16": half}
-    return compare_scores(ReferenceScores(OWN, LABELS, activation, rounded.get, lambda: found), answers)
+    rounded = {"float16": half}.get
+    return compare_scores(
+        ReferenceScores(own, labels, activation, rounded, lambda: found, label2id or {}), answers, again
+    )
+
+
+def top(scores: Scores) -> Answers:
+    """The answers of a server that gives only the class with the highest score."""
+    rows = [Answer((float(row.max()),), (LABELS[row.argmax()],), is_partial=True) for row in scores]
+    return Answers("engine", "1", "protocol", False, tuple(rows))
 
 
 @pytest.mark.parametrize(
@@ -96,8 +111,7 @@ def test_names_are_matched_without_case_and_through_the_maps(
 ) -> None:
     order = sorted(range(3), key=lambda at: names[at])  # as `ask` gives them
     given = answered(softmax(OWN)[:, order], [names[at] for at in order])
-    reference = ReferenceScores(OWN, labels, "softmax", lambda name: None, dict, label2id)
-    found = compare_scores(reference, given)
+    found = compared(given, labels=labels, label2id=label2id)
     assert (found.same, found.explanation) == (True, None), found
     assert found.class_changes is not None and found.class_changes.share == 0
 
@@ -119,9 +133,7 @@ def test_names_that_do_not_match_give_no_order_and_no_changes_of_class(
 ) -> None:
     order = sorted(range(3), key=lambda at: names[at])
     given = softmax(OWN if is_equal else OTHER)[:, order]
-    variants = {AS_IT_IS: VariantScores(OWN), "other": VariantScores(OTHER)}
-    reference = ReferenceScores(OWN, labels, "softmax", lambda name: None, lambda: variants, label2id)
-    found = compare_scores(reference, answered(given, [names[at] for at in order]))
+    found = compared(answered(given, [names[at] for at in order]), labels=labels, label2id=label2id)
     assert found.same is (None if is_equal else False)
     assert (found.explanation, found.class_changes) == (None, None)
     assert "names the classes" in found.reason and ("equal" in found.reason) is is_equal
@@ -135,10 +147,6 @@ def test_other_names_in_an_order_that_the_server_states_are_compared_by_index() 
 
 
 def test_the_top_class_alone_can_show_a_difference_but_not_that_scores_are_equal() -> None:
-    def top(scores: Scores) -> Answers:
-        rows = [Answer((float(row.max()),), (LABELS[row.argmax()],), is_partial=True) for row in scores]
-        return Answers("engine", "1", "protocol", False, tuple(rows))
-
     equal, other = compared(top(softmax(OWN))), compared(top(softmax(OTHER)))
     assert (equal.same, other.same, other.explanation) == (None, False, None)
     assert "only the class with the highest score" in equal.reason and "equal" in equal.reason
@@ -149,23 +157,21 @@ def test_the_top_class_alone_can_show_a_difference_but_not_that_scores_are_equal
     assert compared(renamed).same is None
 
 
-def _asked_again(*scores: Scores) -> Callable[[Sequence[int]], Answers]:
+def _asked_again(*scores: Scores) -> AskAgain:
     rounds = iter(scores)
     return lambda places: answered(next(rounds)[list(places)])
 
 
 def test_a_server_that_answers_otherwise_when_asked_again_has_no_other_explanation() -> None:
-    variants = {AS_IT_IS: VariantScores(OWN)}
-    reference = ReferenceScores(OWN, LABELS, "softmax", {"float16": HALF}.get, lambda: variants)
     right, noise = softmax(OWN), np.random.default_rng(3).normal(size=OWN.shape) * 0.2
-    shuffled = compare_scores(reference, answered(right[::-1]), _asked_again(right, right))
+    shuffled = compared(answered(right[::-1]), half=HALF, again=_asked_again(right, right))
     assert shuffled.same is False and "alone, where they are the checkpoint's" in shuffled.reason
-    noisy = compare_scores(reference, answered(right + noise), _asked_again(right, right - noise))
+    noisy = compared(answered(right + noise), half=HALF, again=_asked_again(right, right - noise))
     assert noisy.same is False and "from one request to the next" in noisy.reason
-    slightly = compare_scores(reference, answered(right + noise * 1e-3), _asked_again(right, right - noise * 1e-3))
+    slight = noise * 1e-3
+    slightly = compared(answered(right + slight), half=HALF, again=_asked_again(right, right - slight))
     assert slightly.same is None and "from one request to the next" in slightly.reason
-    equal = compare_scores(reference, answered(right), _asked_again())
-    assert equal.same is True
+    assert compared(answered(right), half=HALF, again=_asked_again()).same is True
 
 
 @pytest.mark.parametrize("name", ["softmax", "sigmoid"])
@@ -216,11 +222,7 @@ def test_small_differences_of_another_kind_are_never_green(given: Scores) -> Non
         found = compared(replace(answered(given, is_raw=True), dtype=stated), half=HALF)
         assert found.same is None and found.explanation is None
         assert "float16" in found.reason and "slightly different weights" in found.reason
-
-
-def test_half_precision_is_not_allowed_to_an_engine_that_says_it_computes_in_single() -> None:
-    answers = replace(answered(ROUNDED, is_raw=True), dtype="float32")
-    assert compared(answers, half=HALF).same is False
+    assert compared(replace(answered(given, is_raw=True), dtype="float32"), half=HALF).same is False
 
 
 def test_variants_that_half_precision_cannot_tell_apart_are_named() -> None:
@@ -278,8 +280,7 @@ def test_an_unknown_function_is_not_determined() -> None:
 
 def test_equal_scores_that_are_the_same_for_all_texts_show_nothing() -> None:
     constant = OWN[:1].repeat(40, 0)
-    reference = ReferenceScores(constant, LABELS, "softmax", lambda name: None, dict)
-    found = compare_scores(reference, answered(softmax(constant)))
+    found = compared(answered(softmax(constant)), own=constant)
     assert found.same is None and "hardly differ" in found.reason
 
 
@@ -296,55 +297,17 @@ def test_a_factor_that_half_precision_would_hide_is_named() -> None:
     assert found.explanation is not None and found.explanation.scale == pytest.approx(1 - 4e-4)
 
 
-def _rounded(logits: Scores, precision: float, seed: int) -> Scores:
-    noise = np.random.default_rng(seed).normal(size=(2, *logits.shape)) * precision
-    return np.asarray(logits * (1 + noise[0]) + noise[1] * np.abs(logits).mean())
-
-
-def test_no_explanation_in_half_precision_is_wrong() -> None:
-    """Engines that round; half compute what no variant does, and differ by more than their rounding."""
-    functions, named, right = FORWARD_BY_NAME, 0, 0
-    roundings = {"float16": 5e-4, "bfloat16": 4e-3}
-    for number in range(600):
-        random = np.random.default_rng(number)
-        texts, classes = int(random.integers(6, 60)), int(random.integers(2, 6))
-        model = Model(random, texts, classes)
-        variant = str(random.choice(KNOWN if number % 2 else ("second token", "no bias", "softsign")))
-        function = str(random.choice(list(functions)))
-        stated = str(random.choice(list(roundings)))
-        logits = _rounded(model.logits(variant), roundings[stated], number + 1)
-        reference = ReferenceScores(
-            model.logits(AS_IT_IS),
-            [f"class {at}" for at in range(classes)],
-            "softmax",
-            lambda name, model=model, number=number: _rounded(
-                model.logits(AS_IT_IS), roundings.get(name, 1e-7), number + 2
-            ),  # type: ignore[misc]
-            lambda model=model: {name: VariantScores(model.logits(name)) for name in KNOWN},  # type: ignore[misc]
-        )
-        found = compare_scores(reference, replace(answered(functions[function](logits), ()), dtype=stated))
-        assert not found.same or (variant, function) == (AS_IT_IS, "softmax")
-        if found.explanation is not None:
-            named += 1
-            right += (found.explanation.variant, found.explanation.activation) == (variant, function)
-    assert named == right > 120
-
-
-def _scored(logits: Scores, given: Scores, function: str = "softmax", **more: Any) -> ServedScores:
-    labels = [f"class {at}" for at in range(logits.shape[1])]
-    reference = ReferenceScores(logits, labels, function, lambda name: None, lambda: {AS_IT_IS: VariantScores(logits)})
-    return compare_scores(reference, replace(answered(given, ()), **more))
-
-
 @pytest.mark.parametrize("classes", [1, 2])
 def test_scores_at_the_ends_of_a_function_do_not_show_that_logits_are_equal(classes: int) -> None:
     function = "softmax" if classes > 1 else "sigmoid"
     forward = FORWARD_BY_NAME[function]
     logits = np.where(OWN[:, :classes] > 0, 30.0, -30.0)
     logits[0] = 0.4
-    found = _scored(logits, forward(2 * logits - logits[0] * (np.arange(40) == 0)[:, None]), function)
+    given = forward(2 * logits - logits[0] * (np.arange(40) == 0)[:, None])
+    found = compared(answered(given, ()), function, own=logits, labels=LABELS[:classes])
     assert found.same is None and "close to 0 or 1" in found.reason and "--logits" in found.reason
-    assert _scored(logits, logits, function, is_raw=True).same is True
+    raw = answered(logits, (), is_raw=True)
+    assert compared(raw, function, own=logits, labels=LABELS[:classes]).same is True
 
 
 def test_a_few_texts_that_are_off_alike_by_chance_are_not_rounding() -> None:
@@ -360,44 +323,31 @@ def test_a_few_texts_that_are_off_alike_by_chance_are_not_rounding() -> None:
 
 def test_an_engine_that_was_run_is_not_equal_where_scores_hardly_differ() -> None:
     logits, noise = OWN[:1] + OWN * 1e-3, np.random.default_rng(4).normal(size=OWN.shape) * 1e-3
-    half = {"float16": logits + noise}
-    variants = {AS_IT_IS: VariantScores(logits)}
-    reference = ReferenceScores(logits, LABELS, "none", half.get, lambda: variants)
-    found = compare_scores(reference, replace(answered(logits + noise[::-1]), dtype="float16", is_run=True))
+    given = replace(answered(logits + noise[::-1]), dtype="float16", is_run=True)
+    found = compared(given, "none", own=logits, half=logits + noise)
     assert found.same is None and "hardly differ" in found.reason
 
 
 def test_texts_that_were_alone_in_their_requests_are_not_said_to_have_been_with_others() -> None:
-    variants = {AS_IT_IS: VariantScores(OWN)}
-    reference = ReferenceScores(OWN, LABELS, "softmax", lambda name: None, lambda: variants)
     right, first = softmax(OWN), answered(softmax(OWN)[::-1])
     alone = replace(first, items=tuple(replace(item, is_alone=True) for item in first.items))
-    found = compare_scores(reference, alone, _asked_again(right, right))
+    found = compared(alone, again=_asked_again(right, right))
     assert found.same is False and "from one request to the next" in found.reason
 
 
 def test_servers_that_take_turns_are_not_taken_for_ones_that_are_wrong_in_batches() -> None:
-    variants = {AS_IT_IS: VariantScores(OWN)}
-    reference = ReferenceScores(OWN, LABELS, "softmax", lambda name: None, lambda: variants)
     count = iter(range(100))
     servers = softmax(OWN), softmax(OTHER)
 
     def again(places: Sequence[int]) -> Answers:
         return answered(np.stack([servers[next(count) % 2][place] for place in places]))
 
-    found = compare_scores(reference, answered(np.where(np.arange(40)[:, None] < 16, *servers)), again)
+    found = compared(answered(np.where(np.arange(40)[:, None] < 16, *servers)), again=again)
     assert found.same is False and "from one request to the next" in found.reason
 
 
 def test_answers_of_another_form_are_not_compared_with_the_first() -> None:
-    variants = {AS_IT_IS: VariantScores(OWN)}
-    reference = ReferenceScores(OWN, LABELS, "softmax", lambda name: None, lambda: variants)
-
-    def top(places: Sequence[int]) -> Answers:
-        rows = [Answer((float(softmax(OWN)[at].max()),), (LABELS[OWN[at].argmax()],), True) for at in places]
-        return Answers("engine", "1", "protocol", False, tuple(rows))
-
-    found = compare_scores(reference, answered(softmax(OWN)[::-1]), top)
+    found = compared(answered(softmax(OWN)[::-1]), again=lambda places: top(softmax(OWN)[list(places)]))
     assert found.same is False and "another form" in found.reason
 
 
@@ -415,5 +365,5 @@ def test_numbers_that_may_be_counted_otherwise_are_no_index(names: Sequence[str]
 
 def test_one_score_is_all_that_a_model_of_one_class_has() -> None:
     items = tuple(Answer((float(row[0]),), ("LABEL_0",), True) for row in OWN)
-    found = _scored(OWN[:, :1], OWN[:, :1], "sigmoid", items=items, is_raw=True)
-    assert found.same is True
+    given = Answers("engine", "1", "protocol", True, items)
+    assert compared(given, "sigmoid", own=OWN[:, :1], labels=("class 0",)).same is True

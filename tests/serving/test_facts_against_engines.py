@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from probing import tiny
+from transformers import pipeline
 
 import headscope
 from tests.families import FAMILIES
@@ -48,8 +49,6 @@ def told(folder: Path, engine: str) -> str | None:
 
 @pytest.mark.parametrize(("count", "problem"), CASES)
 def test_the_pipeline_of_transformers(count: int, problem: str | None, tmp_path: Path) -> None:
-    from transformers import pipeline
-
     model, words = saved(tmp_path, "SequenceClassification", count, problem)
     with torch.no_grad():
         logits = model(**words(TEXT, return_tensors="pt")).logits[0]
@@ -65,8 +64,6 @@ def test_the_pipeline_of_transformers(count: int, problem: str | None, tmp_path:
 
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_the_pipeline_of_transformers_on_tokens(problem: str | None, tmp_path: Path) -> None:
-    from transformers import pipeline
-
     model, words = saved(tmp_path, "TokenClassification", 3, problem)
     with torch.no_grad():
         logits = model(**words(TEXT, return_tensors="pt")).logits[0, 1:-1]

@@ -1,6 +1,5 @@
 """`verify --url` against what real servers answered: kept in `recorded/`, and replayed on loopback."""
 
-import json
 import re
 from copy import deepcopy
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from serving.recordings import FOLDER, RECIPES, Recording, recording, replayed, 
 
 import headscope
 from headscope.errors import HeadscopeError
-from headscope.shell.app import main
+from tests.cli.command import Cli
 
 DOCS = Path(__file__).parents[2] / "docs" / "verify.md"
 
@@ -26,13 +25,17 @@ class Expected:
     same_scores: bool
     gives_logits: bool = True
     precision: str = "float32"
+    note: str = ""
+    """What a note has to say, as an expression."""
 
 
 NAMES = sorted(path.stem for path in FOLDER.glob("*.json"))
 OWN, NO_POOLER = "classifier(tanh(dense(h[CLS])))", "classifier(h[CLS])"
 EXPECTED = {
     "vllm-bert": Expected("vllm", OWN, "softmax", same_scores=True),
-    "vllm-ernie": Expected("vllm-pooling", NO_POOLER, "softmax", same_scores=False),
+    "vllm-ernie": Expected(  # vLLM's /classify refuses what its Transformers backend gives for it: one axis more
+        "vllm-pooling", NO_POOLER, "softmax", same_scores=False, note=r"/classify answered 400.*vLLM's /pooling"
+    ),
     "infinity-bert": Expected("infinity", OWN, "softmax", same_scores=True, gives_logits=False),
     "infinity-bert-one-label": Expected("infinity", OWN, "sigmoid", same_scores=True),  # as the pipeline gives
     "mlserver-bert": Expected("kserve", OWN, "softmax", same_scores=True),
@@ -48,16 +51,22 @@ def served(kept: Recording, folder: Path) -> str:
     return str(folder)
 
 
+def verified(kept: Recording, folder: Path, **options: bool) -> headscope.VerifiedServer:
+    """The result on a recorded server."""
+    with replayed(kept) as (url, unknown):
+        found = headscope.verify_served(served(kept, folder), url, **options)
+    assert unknown == [], "requests that were not recorded: record the server again"
+    return found
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_scores_of_a_real_server_give_its_verdict(name: str, tmp_path: Path) -> None:
     kept, expected = recording(name), EXPECTED[name]
-    folder = served(kept, tmp_path)
-    with replayed(kept) as (url, unknown):
-        found = headscope.verify_served(folder, url)
-    assert unknown == [], "requests that were not recorded: record the server again"
+    found = verified(kept, tmp_path)
     result, explained = found.served, found.served.explanation
     assert (found.protocol, result.same) == (expected.protocol, expected.same_scores)
     assert result.precision == expected.precision
+    assert not expected.note or any(re.search(expected.note, note) for note in result.notes), result.notes
     assert found.formula == OWN and found.engine_version in ("", kept.version) and result.texts >= 15
     if explained is None:
         assert result.same and (expected.formula, expected.activation) == (OWN, found.activation), found
@@ -67,23 +76,10 @@ def test_the_scores_of_a_real_server_give_its_verdict(name: str, tmp_path: Path)
 
 @pytest.mark.parametrize("name", [name for name in NAMES if EXPECTED[name].gives_logits])
 def test_the_logits_of_a_real_server_show_its_head_alone(name: str, tmp_path: Path) -> None:
-    kept, expected = recording(name), EXPECTED[name]
-    folder = served(kept, tmp_path)
-    with replayed(kept) as (url, unknown):
-        found = headscope.verify_served(folder, url, logits=True)
-    assert unknown == [], "requests that were not recorded: record the server again"
+    expected, found = EXPECTED[name], verified(recording(name), tmp_path, logits=True)
     explained = found.served.explanation
-    assert found.served.same is (expected.formula == OWN), found
+    assert (found.served.same, found.requested) == (expected.formula == OWN, "logits"), found
     assert explained is None or (explained.formula, explained.activation) == (expected.formula, "none"), found
-
-
-def test_the_page_that_vllm_refuses_is_named(tmp_path: Path) -> None:
-    """vLLM's /classify refuses what its Transformers backend gives for ERNIE, which has one axis more."""
-    kept = recording("vllm-ernie")
-    folder = served(kept, tmp_path)
-    with replayed(kept) as (url, _):
-        notes = headscope.verify_served(folder, url).served.notes
-    assert any("/classify answered 400" in note and "vLLM's /pooling" in note for note in notes)
 
 
 def test_every_recipe_was_recorded_and_is_expected() -> None:
@@ -107,17 +103,15 @@ def test_a_request_that_was_not_recorded_fails(tmp_path: Path) -> None:
     assert [one.path for one in unknown] == ["/classify"]
 
 
-def test_other_answers_give_another_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_answers_give_another_verdict(tmp_path: Path, cli: Cli) -> None:
     kept = deepcopy(recording("vllm-bert"))
     folder = served(kept, tmp_path)
     with replayed(kept) as (url, _):
-        assert main(["verify", folder, "--url", url, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["engine"] == "vllm"
+        assert cli.json("verify", folder, "--url", url)["engine"] == "vllm"
     for one in kept.exchanges:
         for row in one.get("json", {}).get("data", ()):
             if "probs" in row:
                 row["probs"].reverse()
     with replayed(kept) as (url, _):
-        assert main(["verify", folder, "--url", url, "--json"]) == 1
-    explained = json.loads(capsys.readouterr().out)["served"]["explanation"]
+        explained = cli.json("verify", folder, "--url", url, code=1)["served"]["explanation"]
     assert (explained["formula"], explained["order"]) == (OWN, [2, 1, 0])

@@ -54,6 +54,14 @@ def test_half_downloads_are_told_by_marks_missing_shards_and_short_files(model: 
     assert headscope.inspect(str(tmp_path), offline=True).checkpoint.states == ()
 
 
+def _tool_of(mark: str, folder: Path) -> str | None:
+    """The tool that is found to have stopped, where a download left this mark; None where none is."""
+    (folder / mark).parent.mkdir(parents=True, exist_ok=True)
+    (folder / mark).write_bytes(b"")
+    found = find_half_download(StatePlace(str(folder), names_below(folder), Folder(folder).open))
+    return None if found is None else found.state.tool
+
+
 @pytest.mark.parametrize(
     "mark",
     [
@@ -67,9 +75,7 @@ def test_a_mark_beside_whole_weights_is_no_half_download(
 ) -> None:
     """A complete checkpoint that nothing is missing of: with a gap of another cause, and without its config.json."""
     model.save_pretrained(tmp_path)
-    (tmp_path / mark).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / mark).write_bytes(b"")
-    assert find_half_download(StatePlace(str(tmp_path), names_below(tmp_path), Folder(tmp_path).open)) is None
+    assert _tool_of(mark, tmp_path) is None
     if not configured:
         (tmp_path / "config.json").unlink()
         assert refused(tmp_path, NotFound).rule == "HS809"
@@ -90,12 +96,9 @@ def test_a_mark_beside_whole_weights_is_no_half_download(
 def test_a_mark_counts_where_the_weights_are_missing(mark: str, tool: str | None, model: Model, tmp_path: Path) -> None:
     model.config.save_pretrained(tmp_path)
     (tmp_path / "training_args.bin").write_bytes(b"")
-    (tmp_path / mark).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / mark).write_bytes(b"")
     if mark == "model.safetensors.aria2":
         (tmp_path / "model.safetensors").write_bytes(b"\0" * 4096)
-    found = find_half_download(StatePlace(str(tmp_path), names_below(tmp_path), Folder(tmp_path).open))
-    assert (found.state.tool if found is not None else None) == tool
+    assert _tool_of(mark, tmp_path) == tool
 
 
 def test_what_the_hubs_cache_has_not_finished_counts_for_its_snapshot(model: Model, tmp_path: Path) -> None:

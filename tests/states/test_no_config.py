@@ -2,10 +2,12 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import transformers
+from states.table.small import LABELS
 
 import headscope
 from headscope.core.model.classes.proposals import Proposal
@@ -13,9 +15,8 @@ from headscope.core.source.reading.unseen_settings import settings_without_shape
 from headscope.errors import NotFound, WithoutConfig
 from headscope.facts import Severity, StateKind
 from tests.families import FAMILIES
+from tests.saving import save_state
 from tests.sweeps.no_config_sweep import with_settings_of
-
-_LABELS = {"id2label": {0: "no", 1: "maybe", 2: "yes"}, "label2id": {"no": 0, "maybe": 1, "yes": 2}}
 
 
 @pytest.mark.parametrize(
@@ -26,33 +27,24 @@ def test_the_class_that_saved_the_weights_is_proposed_with_its_sizes(
     family: str, prefix: str, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen = FAMILIES[family]
-    model = chosen.build(chosen.classifier, **(chosen.pad_token | _LABELS))
-    if file.endswith(".safetensors"):
-        model.save_pretrained(tmp_path)
-        (tmp_path / "config.json").unlink()
-    else:
-        torch.save({f"{prefix}{key}": value for key, value in model.state_dict().items()}, tmp_path / file)
+    model = chosen.build(chosen.classifier, **(chosen.pad_token | LABELS))
+    save_state({f"{prefix}{key}": value for key, value in model.state_dict().items()}, tmp_path / file)
     with pytest.raises(NotFound) as caught:
         headscope.inspect(str(tmp_path), offline=True)
     state = caught.value.state
     assert (state.kind, state.rule) == (StateKind.NO_CONFIG, "HS809")
-    total = len(model.state_dict()) if not file.endswith(".safetensors") else len(list(model.named_parameters()))
+    total = len(model.state_dict())
     assert f"{chosen.classifier} fits {total} of {total} keys (100%)" in state.evidence
     monkeypatch.chdir(tmp_path)
     exec(state.repair.code, {})
-    report = headscope.check(str(tmp_path), "inference", offline=True)
-    for wrapped in report.report.checkpoint.states:
+    for wrapped in headscope.inspect(str(tmp_path), offline=True).checkpoint.states:
         exec(wrapped.repair.code, {})
     cls = getattr(transformers, chosen.classifier)
     _, info = cls.from_pretrained(tmp_path, output_loading_info=True)
     assert not info["missing_keys"] and not info["mismatched_keys"]
-    errors = [item.id for item in headscope.check(str(tmp_path), "inference", offline=True).findings]
-    assert not {"HS101", "HS102", "HS103", "HS104", "HS201", "HS802"} & set(errors)
-    assert Severity.ERROR not in {
-        item.severity
-        for item in headscope.check(str(tmp_path), "inference", offline=True).findings
-        if item.id not in ("HS301", "HS202")
-    }
+    found = {item.id: item.severity for item in headscope.check(str(tmp_path), "inference", offline=True).findings}
+    assert not {"HS101", "HS102", "HS103", "HS104", "HS201", "HS802"} & found.keys()
+    assert Severity.ERROR not in {severity for rule, severity in found.items() if rule not in ("HS301", "HS202")}
 
 
 def test_keys_of_no_class_are_said_to_fit_none(tmp_path: Path) -> None:
@@ -89,16 +81,22 @@ _WITHOUT_CONFIG = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", _WITHOUT_CONFIG)
-def test_a_class_is_offered_right_or_left_open(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _refused(name: str, folder: Path) -> tuple[Any, WithoutConfig]:
+    """A model saved without its config.json, and what is said of it."""
     cls = getattr(transformers, name)
     torch.manual_seed(0)
-    model = cls(cls.config_class(**_WITHOUT_CONFIG[name], **_LABELS)).eval()
-    model.save_pretrained(tmp_path)
-    (tmp_path / "config.json").unlink()
+    model = cls(cls.config_class(**_WITHOUT_CONFIG[name], **LABELS)).eval()
+    model.save_pretrained(folder)
+    (folder / "config.json").unlink()
     with pytest.raises(WithoutConfig) as caught:
-        headscope.inspect(str(tmp_path), offline=True)
-    state = caught.value.state
+        headscope.inspect(str(folder), offline=True)
+    return model, caught.value
+
+
+@pytest.mark.parametrize("name", _WITHOUT_CONFIG)
+def test_a_class_is_offered_right_or_left_open(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, error = _refused(name, tmp_path)
+    state = error.state
     if state.repair is None:
         assert "don't tell" in state.evidence[-1] or "no class" in state.evidence[-1]
         return
@@ -115,13 +113,9 @@ def test_a_class_is_offered_right_or_left_open(name: str, tmp_path: Path, monkey
 
 
 def test_classes_that_compute_something_else_are_not_offered(tmp_path: Path) -> None:
-    cls = transformers.GemmaForSequenceClassification
-    cls(cls.config_class(**_WITHOUT_CONFIG["GemmaForSequenceClassification"], **_LABELS)).save_pretrained(tmp_path)
-    (tmp_path / "config.json").unlink()
-    with pytest.raises(WithoutConfig, match="different scores") as caught:
-        headscope.inspect(str(tmp_path), offline=True)
-    assert caught.value.state.repair is None
-    assert "GemmaForSequenceClassification" in caught.value.message
+    _, error = _refused("GemmaForSequenceClassification", tmp_path)
+    assert error.state.repair is None
+    assert "different scores" in error.message and "GemmaForSequenceClassification" in error.message
 
 
 _TOLD_BY_NO_SHAPE = {

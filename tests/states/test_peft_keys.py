@@ -8,33 +8,35 @@ import peft
 import pytest
 import torch
 import transformers
+from states.table.peft_saves import peft_model
+from states.table.small import classifier
 
 import headscope
 from headscope.facts import Severity, StateKind
-from tests.families import FAMILIES
-
-_LABELS = {"id2label": {0: "no", 1: "maybe", 2: "yes"}, "label2id": {"no": 0, "maybe": 1, "yes": 2}}
 
 
-def _wrapped(alpha: int) -> Any:
-    family = FAMILIES["bert"]
-    model = family.build(family.classifier, **_LABELS)
-    model.config.architectures = [type(model).__name__]
-    config = peft.LoraConfig(task_type="SEQ_CLS", r=4, lora_alpha=alpha, target_modules=["query", "value"])
-    made = peft.get_peft_model(model, config)
-    for name, parameter in made.named_parameters():
-        if "lora_" in name or "modules_to_save" in name:
-            torch.nn.init.normal_(parameter)
-    return made
+def _wrapped() -> Any:
+    return peft_model("bert", ["query", "value"])
+
+
+def _saved(folder: Path, state: dict[str, torch.Tensor], model: Any) -> Path:
+    model.base_model.model.config.save_pretrained(folder)
+    torch.save(state, folder / "pytorch_model.bin")
+    return folder
+
+
+def _is_merged(loaded: Any, model: Any) -> bool:
+    """True if a model has what PEFT's own merge gives."""
+    found, merged = loaded.state_dict(), model.merge_and_unload().state_dict()
+    return all(torch.allclose(found[name], value, atol=1e-5) for name, value in merged.items())
 
 
 @pytest.mark.parametrize("before", ["", "module."])
 def test_a_peft_model_saved_whole_is_recognized_and_merged(
     before: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = _wrapped(32)
-    model.base_model.model.config.save_pretrained(tmp_path)
-    torch.save({f"{before}{key}": value for key, value in model.state_dict().items()}, tmp_path / "pytorch_model.bin")
+    model = _wrapped()
+    _saved(tmp_path, {f"{before}{key}": value for key, value in model.state_dict().items()}, model)
     cls = transformers.BertForSequenceClassification
     _, info = cls.from_pretrained(tmp_path, output_loading_info=True)
     report = headscope.inspect(str(tmp_path), offline=True)
@@ -48,9 +50,7 @@ def test_a_peft_model_saved_whole_is_recognized_and_merged(
     with pytest.raises(TypeError, match="ellipsis"):  # nobody merges with a number that nobody chose
         exec(state.repair.code, {})
     exec(state.repair.code.replace("lora_alpha = ...", "lora_alpha = 32"), {})
-    loaded = cls.from_pretrained(tmp_path).state_dict()
-    merged = model.merge_and_unload().state_dict()
-    assert all(torch.allclose(loaded[name], value, atol=1e-5) for name, value in merged.items())
+    assert _is_merged(cls.from_pretrained(tmp_path), model)
     result = headscope.check(str(tmp_path), "inference", offline=True)
     assert [item.id for item in result.findings if item.severity is Severity.ERROR] == []
 
@@ -58,21 +58,18 @@ def test_a_peft_model_saved_whole_is_recognized_and_merged(
 def test_the_repair_of_a_base_model_saved_with_its_adapter_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = _wrapped(32)
+    model = _wrapped()
     model.get_base_model().save_pretrained(tmp_path)
     (state,) = headscope.inspect(str(tmp_path), offline=True).checkpoint.states
     assert state.rule == "HS803"
     assert not any("base_model.model." in item for item in state.evidence)
     monkeypatch.chdir(tmp_path)
     exec(state.repair.code.replace("lora_alpha = ...", "lora_alpha = 32"), {})
-    loaded = transformers.BertForSequenceClassification.from_pretrained(tmp_path).state_dict()
-    merged = model.merge_and_unload().state_dict()
-    assert all(torch.allclose(loaded[name], value, atol=1e-5) for name, value in merged.items())
+    assert _is_merged(transformers.BertForSequenceClassification.from_pretrained(tmp_path), model)
 
 
 def test_a_merged_model_that_kept_the_prefix_needs_no_merge(tmp_path: Path) -> None:
-    family = FAMILIES["bert"]
-    model = family.build(family.classifier, **_LABELS)
+    model = classifier("bert")
     model.config.save_pretrained(tmp_path)
     state = {f"base_model.model.{key}": value for key, value in model.state_dict().items()}
     torch.save(state, tmp_path / "pytorch_model.bin")
@@ -95,7 +92,7 @@ class OwnForSequenceClassification(BertForSequenceClassification):
 
 def test_a_class_with_code_of_its_own_is_built_from_that_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
-    model = _wrapped(32)
+    model = _wrapped()
     config = model.base_model.model.config
     named = {"AutoConfig": "OwnConfig", "AutoModelForSequenceClassification": "OwnForSequenceClassification"}
     folder = tmp_path / "checkpoint"
@@ -111,14 +108,7 @@ def test_a_class_with_code_of_its_own_is_built_from_that_code(tmp_path: Path, mo
     exec(state.repair.code.replace("lora_alpha = ...", "lora_alpha = 32"), {})
     loaded = transformers.AutoModelForSequenceClassification.from_pretrained(folder, trust_remote_code=True)
     assert type(loaded).__name__ == "OwnForSequenceClassification"
-    found, merged = loaded.state_dict(), model.merge_and_unload().state_dict()
-    assert all(torch.allclose(found[name], value, atol=1e-5) for name, value in merged.items())
-
-
-def _saved(folder: Path, state: dict[str, torch.Tensor], model: Any) -> Path:
-    model.base_model.model.config.save_pretrained(folder)
-    torch.save(state, folder / "pytorch_model.bin")
-    return folder
+    assert _is_merged(loaded, model)
 
 
 _HEAD = "base_model.model.classifier.modules_to_save.default"
@@ -140,7 +130,7 @@ _QUERY = "base_model.model.bert.encoder.layer.0.attention.self.query"
 def test_no_merge_is_named_that_gives_a_parameter_two_tensors(
     stray: str, like: str, named: str, tmp_path: Path
 ) -> None:
-    model = _wrapped(8)
+    model = _wrapped()
     state = model.state_dict()
     folder = _saved(tmp_path / "model", state | {stray: torch.randn_like(state[like])}, model)
     report = headscope.inspect(folder)
@@ -163,41 +153,34 @@ def test_no_merge_is_named_that_gives_a_parameter_two_tensors(
 )
 @pytest.mark.parametrize("names", [("default", "second"), ("en-1", "en-2")])
 def test_of_several_adapters_in_one_file_none_is_chosen(config: Any, names: tuple[str, str], tmp_path: Path) -> None:
-    family = FAMILIES["bert"]
-    model = peft.get_peft_model(family.build(family.classifier, **_LABELS), config, adapter_name=names[0])
+    model = peft.get_peft_model(classifier("bert"), config, adapter_name=names[0])
     model.add_adapter(names[1], config)
     folder = _saved(tmp_path / "model", model.state_dict(), model)
     (found,) = headscope.inspect(folder).checkpoint.states
     assert found.repair is None and f"2 adapters: {', '.join(names)}; the file doesn't say" in found.seen()
     assert found.remedy in {item.remedy for item in headscope.check(folder).findings}
     config.target_modules = ["query"]
-    alone = peft.get_peft_model(family.build(family.classifier, **_LABELS), config)
+    alone = peft.get_peft_model(classifier("bert"), config)
     (found,) = headscope.inspect(_saved(tmp_path / "alone", alone.state_dict(), alone)).checkpoint.states
     assert found.repair is not None
 
 
 @pytest.mark.parametrize("name", ["mine", "my-adapter", "weight"])
 def test_an_adapter_of_another_name_is_merged(name: str, tmp_path: Path) -> None:
-    family = FAMILIES["bert"]
-    config = peft.LoraConfig(task_type="SEQ_CLS", r=4, lora_alpha=8, target_modules=["query"])
-    model = peft.get_peft_model(family.build(family.classifier, **_LABELS), config, adapter_name=name)
-    for key, parameter in model.named_parameters():
-        if "lora_" in key:
-            torch.nn.init.normal_(parameter)
+    settings = {"task_type": "SEQ_CLS", "r": 4, "lora_alpha": 8, "target_modules": ["query"]}
+    config = peft.LoraConfig(**settings, init_lora_weights=False)  # with zeros, a merge would change nothing
+    model = peft.get_peft_model(classifier("bert"), config, adapter_name=name)
     folder = _saved(tmp_path / "model", model.state_dict(), model)
     done = headscope.repair(folder, tmp_path / "new", settings={"lora_alpha": 8})
     assert done.verdict.value == "proven"
-    loaded = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "new").state_dict()
-    merged = model.merge_and_unload().state_dict()
-    assert all(torch.allclose(loaded[name], value, atol=1e-5) for name, value in merged.items())
+    assert _is_merged(transformers.BertForSequenceClassification.from_pretrained(tmp_path / "new"), model)
 
 
 @pytest.mark.parametrize("bias", [False, True])
 def test_an_adapter_without_a_name_in_its_keys_has_no_repair(bias: bool, tmp_path: Path) -> None:
     """As `get_peft_model_state_dict` writes them, beside the base model's weights."""
-    family = FAMILIES["bert"]
     config = peft.LoraConfig(r=4, lora_alpha=8, target_modules=["query"], lora_bias=bias)
-    model = peft.get_peft_model(family.build(family.classifier, **_LABELS), config)
+    model = peft.get_peft_model(classifier("bert"), config)
     state = {key.replace(".default", ""): value for key, value in model.state_dict().items()}
     folder = _saved(tmp_path / "model", state, model)
     (found,) = headscope.inspect(folder).checkpoint.states

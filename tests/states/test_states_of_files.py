@@ -11,14 +11,19 @@ from unittest.mock import patch
 
 import pytest
 import torch
+import torch.distributed.checkpoint as dcp
 import transformers
 from safetensors.torch import load_file
+from states.table import ENTRIES
+from states.table.entry import Entry
+from states.table.observe import assert_as_said
+from states.table.small import classifier
 
 import headscope
 from headscope.errors import HeadscopeError
 from headscope.facts import CheckpointState, Severity, StateKind
 from headscope.shell import main
-from headscope.slices.repair.proof import prove_repair
+from tests.edits import prove_in_this_process
 from tests.families import FAMILIES
 from tests.states.refusal import Model, refused
 
@@ -42,24 +47,17 @@ def repaired_checkpoint_passes(folder: Path) -> None:
     assert result.verdict == "passed"
 
 
-def distributed(folder: Path, state: dict[str, Any]) -> None:
-    import torch.distributed.checkpoint as dcp
-
-    dcp.save(state, checkpoint_id=folder)
-
-
 @pytest.mark.parametrize("inside", ["", "pytorch_model_fsdp_0"])
 @pytest.mark.parametrize("nested", [("model",), ("app", "model"), ()])
 def test_a_distributed_checkpoint_is_read_from_its_metadata_and_merged(
     inside: str, nested: tuple[str, ...], model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stored: dict[str, Any] = dict(model.state_dict())
+    stored: dict[str, Any] = model.state_dict()
     for name in reversed(nested):
         stored = {name: stored}
-    distributed(tmp_path / inside, stored)
-    distributed(
-        tmp_path / "optimizer_0", {"optimizer": {"state": {0: {"exp_avg": torch.ones(9, 9)}}, "param_groups": []}}
-    )
+    dcp.save(stored, checkpoint_id=tmp_path / inside)
+    optimizer = {"optimizer": {"state": {0: {"exp_avg": torch.ones(9, 9)}}, "param_groups": []}}
+    dcp.save(optimizer, checkpoint_id=tmp_path / "optimizer_0")
     model.config.save_pretrained(tmp_path)
     with pytest.raises(OSError, match=r"no file named model\.safetensors"):
         transformers.BertForSequenceClassification.from_pretrained(tmp_path)
@@ -121,35 +119,16 @@ def test_weights_inside_a_training_file_are_named_and_saved_alone(
     repaired_checkpoint_passes(tmp_path)
 
 
-def test_a_file_of_lightning_itself_is_recognized(
-    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lightning = pytest.importorskip("lightning")
+def row(name: str) -> Entry:
+    """A row of the table."""
+    (found,) = (entry for entry in ENTRIES if entry.name == name)
+    return found
 
-    class Module(lightning.LightningModule):  # type: ignore[misc, name-defined]
-        def __init__(self) -> None:
-            super().__init__()
-            self.net = model
 
-        def training_step(self, batch: Any, index: int) -> Any:
-            return self.net(input_ids=batch[0], labels=batch[1]).loss
-
-        def configure_optimizers(self) -> Any:
-            return torch.optim.SGD(self.parameters(), lr=0.1)
-
-    data = torch.utils.data.TensorDataset(torch.randint(5, 40, (4, 6)), torch.randint(0, 3, (4,)))
-    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-    trainer = lightning.Trainer(max_steps=2, accelerator="cpu", devices=1, default_root_dir=tmp_path / "run", **quiet)
-    trainer.fit(Module(), torch.utils.data.DataLoader(data, batch_size=2))
-    (file,) = (tmp_path / "run").rglob("*.ckpt")
-    folder = tmp_path / "model"
-    model.config.save_pretrained(folder)
-    shutil.copy(file, folder / "last.ckpt")
-    report = headscope.inspect(str(folder), offline=True)
-    assert [state.rule for state in report.checkpoint.states] == ["HS807", "HS802"]
-    for state in report.checkpoint.states:
-        run(state, folder, monkeypatch)
-    repaired_checkpoint_passes(folder)
+def test_a_file_of_lightning_itself_is_recognized(tmp_path: Path) -> None:
+    """The table has other rows, and this one runs wherever Lightning is installed."""
+    pytest.importorskip("lightning")
+    assert_as_said(row("bert in a LightningModule, with save_hyperparameters()"), tmp_path)
 
 
 class Settings:
@@ -186,9 +165,8 @@ def test_what_an_optimizer_keeps_is_not_taken_for_weights(stored: Any, model: Mo
 
 def test_a_distributed_optimizer_is_not_taken_for_the_model(model: Model, tmp_path: Path) -> None:
     model.config.save_pretrained(tmp_path)
-    distributed(
-        tmp_path / "optimizer_0", {"optimizer": {"state": {"a.weight": {"exp_avg": torch.ones(2)}}, "param_groups": []}}
-    )
+    optimizer = {"optimizer": {"state": {"a.weight": {"exp_avg": torch.ones(2)}}, "param_groups": []}}
+    dcp.save(optimizer, checkpoint_id=tmp_path / "optimizer_0")
     report = headscope.inspect(str(tmp_path), offline=True)
     (state,) = report.checkpoint.states
     assert " 0 tensors " in state.evidence[1]
@@ -197,7 +175,7 @@ def test_a_distributed_optimizer_is_not_taken_for_the_model(model: Model, tmp_pa
 
 def test_the_model_in_a_distributed_checkpoint_may_be_called_a_state_dict(model: Model, tmp_path: Path) -> None:
     model.config.save_pretrained(tmp_path)
-    distributed(tmp_path, {"state_dict": dict(model.state_dict()), "other": {"x": torch.ones(2)}})
+    dcp.save({"state_dict": model.state_dict(), "other": {"x": torch.ones(2)}}, checkpoint_id=tmp_path)
     report = headscope.inspect(str(tmp_path), offline=True)
     assert re.search(r"41 tensors .*\['state_dict'\]", report.checkpoint.states[0].evidence[1])
     assert report.repaired.weights.new == ()
@@ -247,7 +225,7 @@ def test_a_checkpoint_of_deepspeed_is_read_from_what_its_first_process_wrote(
 def carried_out(folder: Path, model: Model) -> None:
     """`headscope repair`, which needs no DeepSpeed: the real load finds every value."""
     target = folder.with_name(f"{folder.name}.repaired")
-    with patch("headscope.slices.repair.repaired_copy.prove_repair_apart", prove_repair):
+    with patch("headscope.copies.proving.prove_in_process", prove_in_this_process):
         assert headscope.repair(folder, target).verdict.value == "proven"
     loaded, info = type(model).from_pretrained(target, output_loading_info=True)
     assert not info["missing_keys"] and not info["mismatched_keys"] and not info["unexpected_keys"]
@@ -289,13 +267,13 @@ def test_tied_weights_of_deepspeed_are_put_together(tmp_path: Path) -> None:
 def test_metadata_that_python_3_13_wrote_is_read(model: Model, tmp_path: Path) -> None:
     """There the classes of paths are those of `pathlib._local`, and `.metadata` holds the path of the save."""
     model.config.save_pretrained(tmp_path)
-    distributed(tmp_path, dict(model.state_dict()))
+    dcp.save(model.state_dict(), checkpoint_id=tmp_path)
     content = (tmp_path / ".metadata").read_bytes()
     short, new = (bytes([0x8C, len(name)]) + name for name in (b"pathlib", b"pathlib._local"))
     assert content.count(short) + content.count(new) == 1  # Python 3.13 itself has written the new one
     (tmp_path / ".metadata").write_bytes(content.replace(short, new))
     assert headscope.inspect(str(tmp_path), offline=True).repaired.weights.loaded == 41
-    with patch("headscope.slices.repair.repaired_copy.prove_repair_apart", prove_repair):
+    with patch("headscope.copies.proving.prove_in_process", prove_in_this_process):
         assert headscope.repair(tmp_path, tmp_path.with_name("new")).verdict.value == "proven"
 
 
@@ -314,22 +292,13 @@ def test_the_script_that_deepspeed_left_is_the_repair(
         assert repair.sentence.startswith("If you trust ")
 
 
-def megatron(folder: Path, model: Model) -> None:
-    """The layout of Megatron-LM's checkpointing.py for two ways by tensor and two by layer."""
-    for rank in ("mp_rank_00_000", "mp_rank_00_001", "mp_rank_01_000", "mp_rank_01_001"):
-        place = folder / "iter_0000500" / rank
-        place.mkdir(parents=True)
-        torch.save({"model": {"language_model": {}}, "iteration": 500}, place / "model_optim_rng.pt")
-    (folder / "latest_checkpointed_iteration.txt").write_text("500")
-
-
-def test_the_ranks_of_megatron_are_counted(model: Model, tmp_path: Path) -> None:
-    megatron(tmp_path, model)
+def test_the_ranks_of_megatron_are_counted(tmp_path: Path) -> None:
+    row("2 ways by tensor and 2 by layer, Megatron-LM").make(tmp_path)
     state = refused(tmp_path)
     assert (state.kind, state.tool) == (StateKind.MEGATRON, "Megatron-LM")
     assert any("2 ways by tensor and 2 ways by layer" in item for item in state.evidence)
-    assert any("latest_checkpointed_iteration.txt" in item and "500" in item for item in state.evidence)
-    assert ".export_ckpt('iter_0000500', 'exported')" in state.repair.code
+    assert any("latest_checkpointed_iteration.txt" in item and "1000" in item for item in state.evidence)
+    assert ".export_ckpt('iter_0001000', 'exported')" in state.repair.code
     (tmp_path / "latest_checkpointed_iteration.txt").write_text("9" * 100_000)
     assert not any("says" in item for item in refused(tmp_path).evidence)
 
@@ -361,6 +330,41 @@ def test_the_output_of_a_trainer_names_its_newest_and_its_best_checkpoint(
         assert "checkpoint-8" in found.repair.code
     run(found, tmp_path, monkeypatch)
     repaired_checkpoint_passes(tmp_path / "model")
+
+
+def test_the_only_whole_checkpoint_of_a_trainer_is_taken(model: Model, tmp_path: Path) -> None:
+    model.save_pretrained(tmp_path / "checkpoint-4")
+    model.config.save_pretrained(tmp_path / "checkpoint-8")
+    (tmp_path / "checkpoint-8" / "optimizer.pt").write_bytes(b"")
+    found = refused(tmp_path)
+    assert "only checkpoint-4 is complete" in found.evidence and "checkpoint-4" in found.repair.code
+
+
+@pytest.mark.parametrize(
+    ("monitor", "steps", "other", "chosen"),
+    [
+        ("loss", (8, 12), "", "epoch=1.ckpt"),
+        (None, (12, 12), "", "epoch=1.ckpt"),
+        (None, (8, 12), "", ""),
+        ("loss", (8, 12), "swa.pt", ""),
+        ("gone", (8, 12), "", ""),
+    ],
+)
+def test_the_record_in_the_latest_file_of_lightning_names_the_best(
+    monitor: str | None, steps: tuple[int, int], other: str, chosen: str, tmp_path: Path
+) -> None:
+    model = classifier("bert")
+    model.config.save_pretrained(tmp_path)
+    best = "epoch=0.ckpt" if monitor == "gone" else "epoch=1.ckpt"
+    for name, step in zip(("epoch=1.ckpt", "last.ckpt"), steps, strict=True):
+        record = {"ModelCheckpoint{}": {"monitor": monitor, "best_model_path": f"/r/{best}"}}
+        torch.save(lightning_file(model) | {"global_step": step, "callbacks": record}, tmp_path / name)
+    if other:
+        torch.save(model.state_dict(), tmp_path / other)
+    (state, *_) = headscope.inspect(str(tmp_path), offline=True).checkpoint.states
+    assert state.is_ambiguous is not bool(chosen)
+    if chosen:
+        assert state.candidates[0].take == chosen and f"names {chosen}" in state.evidence[-1]
 
 
 @pytest.mark.parametrize(
@@ -404,7 +408,7 @@ def test_the_cache_tells_states_apart(model: Model, tmp_path: Path, monkeypatch:
     monkeypatch.delenv("HEADSCOPE_NO_CACHE", raising=False)
     folder = tmp_path / "model"
     model.config.save_pretrained(folder)
-    distributed(folder, dict(model.state_dict()))
+    dcp.save(model.state_dict(), checkpoint_id=folder)
     for _ in range(2):
         report = headscope.inspect(str(folder), offline=True, cache=True)
         assert [state.rule for state in report.checkpoint.states] == ["HS805"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from states.table import ENTRIES
 from states.table.entry import Entry
-from states.table.observe import observe
+from states.table.observe import assert_as_said
 
 
 @pytest.fixture(autouse=True)
@@ -32,10 +32,4 @@ def rows() -> list[Entry]:
 def test_the_state_is_named_and_its_repair_brings_the_weights_back(row: Entry, tmp_path: Path) -> None:
     if row.lacks():
         pytest.skip(f"{row.lacks()} is not installed")
-    folder = tmp_path / "checkpoint"
-    folder.mkdir()
-    seen = observe(row, folder)
-    assert (seen.rules, seen.inspect, seen.check) == (row.rules, *row.exits), seen
-    assert row.tool in seen.tool
-    assert set(row.findings) <= set(seen.findings), seen.findings
-    assert all(words in seen.text for words in row.said), seen.text
+    assert_as_said(row, tmp_path)

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from states.table.wrapped import Holder
+from safetensors.torch import load_file
+from states.table.small import classifier, one_process
+from states.table.wrapped import Holder, OwnClassifier
 from torch import nn
 
 import headscope
@@ -16,35 +18,18 @@ from headscope.core.checkpoints.states.wrapped_keys import Rekeying
 from headscope.facts import Severity, StateKind
 from headscope.shared.report.findings import next_of_inspect
 from tests.families import FAMILIES
-from tests.saving import save_sharded_safetensors, save_sharded_torch
-
-_SMALL = {
-    "vocab_size": 99, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16,
-}  # fmt: skip
-_LABELS = {"id2label": {0: "no", 1: "maybe", 2: "yes"}, "label2id": {"no": 0, "maybe": 1, "yes": 2}}
+from tests.saving import save_sharded_safetensors, save_sharded_torch, save_state
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _one_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A process group of one."""
-    place = tmp_path_factory.mktemp("group") / "store"
-    torch.distributed.init_process_group("gloo", store=torch.distributed.FileStore(str(place), 1), rank=0, world_size=1)
-    yield
-    torch.distributed.destroy_process_group()
+    with one_process(tmp_path_factory.mktemp("group")):
+        yield
 
 
 def _layer_compiled(model: nn.Module) -> nn.Module:
     model.bert.encoder.layer[0] = torch.compile(model.bert.encoder.layer[0])
     return model
-
-
-class _OwnClassifier(nn.Module):
-    """A base model under another name, beside a classifier of the usual name."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.backbone = model.bert
-        self.classifier = model.classifier
 
 
 _WRAPPERS: dict[str, tuple[Callable[[nn.Module], nn.Module], tuple[str, ...]]] = {
@@ -64,13 +49,8 @@ _WRAPPERS: dict[str, tuple[Callable[[nn.Module], nn.Module], tuple[str, ...]]] =
         Holder,
         ("41 of 42 keys begin with 'net.'", "the class has no place for 1 tensor: temperature"),
     ),
-    "a classifier of one's own": (_OwnClassifier, ("39 of 41 keys begin with 'backbone.'",)),
+    "a classifier of one's own": (OwnClassifier, ("39 of 41 keys begin with 'backbone.'",)),
 }
-
-
-def _model() -> nn.Module:
-    family = FAMILIES["bert"]
-    return family.build(family.classifier, **_LABELS)
 
 
 @pytest.mark.parametrize("name", _WRAPPERS)
@@ -78,8 +58,7 @@ def test_the_state_dict_of_a_wrapped_model_is_recognized_and_repaired(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrap, evidence = _WRAPPERS[name]
-    model = _model()
-    model.config.architectures = [type(model).__name__]
+    model = classifier("bert")
     model.config.save_pretrained(tmp_path)
     torch.save(wrap(model).state_dict(), tmp_path / "pytorch_model.bin")
     cls = transformers.BertForSequenceClassification
@@ -107,8 +86,7 @@ def test_the_state_dict_of_a_wrapped_model_is_recognized_and_repaired(
 def test_the_repair_of_shards_rewrites_their_index(
     save: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = _model()
-    model.config.architectures = [type(model).__name__]
+    model = classifier("bert")
     save(model, tmp_path)
     monkeypatch.chdir(tmp_path)
     (index,) = tmp_path.glob("*.index.json")
@@ -124,12 +102,9 @@ def test_the_repair_of_shards_rewrites_their_index(
 
 def _rewrite(folder: Path, change: Rekeying) -> None:
     """Every shard and the index with changed keys."""
-    from safetensors.torch import load_file, save_file
-
     for file in folder.glob("*-of-*"):
-        read, write = (load_file, save_file) if file.suffix == ".safetensors" else (torch.load, torch.save)
-        state = {change(key): value for key, value in read(file).items()}
-        write(state, file, **({"metadata": {"format": "pt"}} if read is load_file else {}))
+        read = load_file if file.suffix == ".safetensors" else torch.load
+        save_state({change(key): value for key, value in read(file).items()}, file)
     (index,) = folder.glob("*.index.json")
     content = json.loads(index.read_text())
     content["weight_map"] = {change(key): name for key, name in content["weight_map"].items()}
@@ -174,14 +149,12 @@ def test_fsdp_and_checkpointed_parts_are_known_by_the_names_that_torch_uses() ->
 @pytest.mark.parametrize("prefix", ["module.", "net."])
 @pytest.mark.parametrize("stray", ["classifier.weight", "bert.pooler.dense.weight", "pooler.dense.weight"])
 def test_no_repair_is_named_that_gives_a_parameter_two_tensors(tmp_path: Path, prefix: str, stray: str) -> None:
-    torch.manual_seed(0)
-    cls = transformers.BertForSequenceClassification
-    model = cls(transformers.BertConfig(**_SMALL, **_LABELS))
+    model = classifier("bert")
     state = {f"{prefix}{key}": value for key, value in model.state_dict().items()}
     model.config.save_pretrained(tmp_path)
     torch.save(state, tmp_path / "pytorch_model.bin")
     assert [item.rule for item in headscope.inspect(tmp_path).checkpoint.states] == ["HS802"]
-    torch.save(state | {stray: torch.randn(3 if stray.startswith("c") else 16, 16)}, tmp_path / "pytorch_model.bin")
+    torch.save(state | {stray: torch.randn(3 if stray.startswith("c") else 32, 32)}, tmp_path / "pytorch_model.bin")
     report = headscope.inspect(tmp_path)
     (found,) = report.checkpoint.states
     assert found.rule == "HS802" and found.repair is None and report.repaired is None and report.weights.new
@@ -203,7 +176,7 @@ def _next(place: Path, words: str) -> list[str]:
 
 def _in_training_file(folder: Path, **stray: torch.Tensor) -> Path:
     """A checkpoint whose weights are inside a file of a training run, with the keys of DDP; `stray` have their own."""
-    model = transformers.BertForSequenceClassification(transformers.BertConfig(**_SMALL, **_LABELS))
+    model = classifier("bert")
     model.config.save_pretrained(folder)
     state = {f"module.{key}": value for key, value in model.state_dict().items()}
     torch.save({"model_state_dict": state | stray}, folder / "pytorch_model.bin")
@@ -221,7 +194,7 @@ def test_the_next_step_is_a_repair_that_headscope_carries_out(tmp_path: Path) ->
 
 def test_behind_a_state_that_is_not_clear_no_repair_is_carried_out(tmp_path: Path) -> None:
     """The reading after the first repair, which is known, stays in the report."""
-    folder = _in_training_file(tmp_path / "model", **{"classifier.weight": torch.randn(3, 16)})
+    folder = _in_training_file(tmp_path / "model", **{"classifier.weight": torch.randn(3, 32)})
     report = headscope.inspect(folder)
     assert [(item.rule, bool(item.repair)) for item in report.checkpoint.states] == [("HS807", True), ("HS802", False)]
     assert report.repaired is not None and "HS807" in report.repaired.change

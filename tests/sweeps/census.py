@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from headers_only import Checkpoint, checkpoint_of, class_names, header_of, labeled, variants
-from hub import Answer, Hub, serve
+from hub import Answer, Hub, client_settings, serve
 
 _LATENCY = 0.05
 _OF_THE_NETWORK = ("seconds", "requests", "bytes_read")
@@ -91,26 +91,29 @@ def hostile(repos: dict[str, dict[str, Any]]) -> tuple[dict[str, dict[str, Any]]
     """Twenty repositories that can't be examined, and which of them are gated."""
     some = next(iter(repos.values()))
     config, header = some["config.json"], some["model.safetensors"].header
+    many_layers = {"model_type": "bert", "architectures": ["BertForSequenceClassification"], "num_hidden_layers": 10**9}
+    configs = {
+        "no-json": b"{",
+        "a-list": b"[]",
+        "deep": b"[" * 100_000,
+        "no-type": b"{}",
+        "unknown-type": b'{"model_type": "nothing"}',
+        "huge-layers": json.dumps(many_layers).encode(),
+    }
+    weights = {
+        "cut-header": Hollow(header[:50], 0),
+        "huge-header": Hollow(b"\xff" * 8, 10**6),
+        "no-header": Hollow(b"", 10**4),
+        "html": Hollow(b"<html>not found</html>", 0),
+        "short-file": Hollow(header, 0),
+        "lfs": Hollow(b"version https://git-lfs.github.com/spec/v1\n", 0),
+    }
     broken: dict[str, dict[str, Any]] = {
-        "no-json": {"config.json": b"{", "model.safetensors": some["model.safetensors"]},
-        "a-list": {"config.json": b"[]", "model.safetensors": some["model.safetensors"]},
-        "deep": {"config.json": b"[" * 100_000, "model.safetensors": some["model.safetensors"]},
-        "no-type": {"config.json": b"{}", "model.safetensors": some["model.safetensors"]},
-        "unknown-type": {"config.json": b'{"model_type": "nothing"}', "model.safetensors": some["model.safetensors"]},
-        "huge-layers": {
-            "config.json": b'{"model_type": "bert", "architectures": ["BertForSequenceClassification"],'
-            b' "num_hidden_layers": 1000000000}',
-            "model.safetensors": some["model.safetensors"],
-        },
-        "cut-header": {"config.json": config, "model.safetensors": Hollow(header[:50], 0)},
-        "huge-header": {"config.json": config, "model.safetensors": Hollow(b"\xff" * 8, 10**6)},
-        "no-header": {"config.json": config, "model.safetensors": Hollow(b"", 10**4)},
-        "html": {"config.json": config, "model.safetensors": Hollow(b"<html>not found</html>", 0)},
-        "short-file": {"config.json": config, "model.safetensors": Hollow(header, 0)},
+        **{name: some | {"config.json": text} for name, text in configs.items()},
+        **{name: some | {"model.safetensors": file} for name, file in weights.items()},
         "no-weights": {"config.json": config},
         "empty": {"README.md": b""},
         "pickle": {"config.json": config, "pytorch_model.bin": Hollow(b"\x80\x04cos\nsystem\n(S'true'\ntR.", 0)},
-        "lfs": {"config.json": config, "model.safetensors": Hollow(b"version https://git-lfs.github.com/spec/v1\n", 0)},
     }
     found = {f"hostile/{name}": files for name, files in broken.items()}
     gated = {f"hostile/gated-{number}": some for number in range(4)}
@@ -137,13 +140,7 @@ class _Forgetting(list):  # type: ignore[type-arg]
 
 def scan(table: Path, listed: Path, endpoint: str, *more: str) -> subprocess.Popen[bytes]:
     """A scan that runs."""
-    home = table.parent / "home"
-    environment = os.environ | {
-        "HF_ENDPOINT": endpoint,
-        "HF_HOME": str(home),
-        "HEADSCOPE_NO_CACHE": "1",
-        "HF_HUB_DISABLE_TELEMETRY": "1",
-    }
+    environment = client_settings(endpoint, table.parent, HEADSCOPE_NO_CACHE="1")
     command = [sys.executable, "-m", "headscope", "scan", "--from", str(listed), "-o", str(table), *more]
     return subprocess.Popen(command, env=environment, stdout=sys.stderr, start_new_session=True)
 

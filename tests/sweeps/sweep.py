@@ -15,7 +15,7 @@ import random
 import sys
 import tempfile
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -233,30 +233,18 @@ def _calm() -> None:
     gc.set_threshold(200_000, 20, 100)
 
 
-def _batch(jobs: list[tuple[str, str, str, str]]) -> list[Result]:
-    return [try_one(*job) for job in jobs]
-
-
 def sweep(count: int, seed: int, workers: int) -> list[Result]:
-    """Results until `count` legal configurations were tried, or every class had ten times its share of tries."""
+    """Results until `count` legal configurations were tried, or three times as many were drawn."""
     pairs = targets()
-    jobs = [(*pairs[at % len(pairs)], f"{seed}-{at}") for at in range(3 * count)]
-    batches = [jobs[at : at + 8] for at in range(0, len(jobs), 8)]
+    drawn = [(*pairs[at % len(pairs)], f"{seed}-{at}") for at in range(3 * count)]
     found: list[Result] = []
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_calm) as pool:
-        waiting = {pool.submit(_batch, batch) for batch in batches[: 2 * workers]}
-        left = iter(batches[2 * workers :])
-        while waiting:
-            done = next(as_completed(waiting))
-            waiting.discard(done)
-            found += done.result()
+        for result in pool.map(try_one, *zip(*drawn, strict=True), chunksize=8):
+            found.append(result)
             if sum(result.legal for result in found) >= count:
+                pool.shutdown(cancel_futures=True)
                 break
-            following = next(left, None)
-            if following is not None:
-                waiting.add(pool.submit(_batch, following))
-        pool.shutdown(cancel_futures=True)
     return found
 
 

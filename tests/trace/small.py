@@ -1,5 +1,6 @@
 """Models of any classification class that are small enough to run on a CPU, with random weights."""
 
+from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -7,8 +8,10 @@ import torch
 import transformers
 from transformers import PreTrainedModel
 
+from headscope.core.model.classes.catalog import classes_of_task
 from headscope.core.model.classes.defaults import default_configs
 from headscope.core.model.quiet import quiet
+from headscope.facts import Task
 
 _WIDTHS = ("hidden_size", "d_model", "dim", "n_embd", "emb_dim", "embed_dim", "embedding_size", "encoder_hidden_dim")
 _INNER = ("intermediate_size", "d_ff", "ffn_dim", "n_inner", "hidden_dim", "encoder_ffn_dim", "decoder_ffn_dim")
@@ -20,6 +23,15 @@ _LAYERS = 1
 _LISTS = ("conv_dim", "tdnn_dim", "feat_extract_conv_dim")
 """Widths of the layers that read a sound, and of those that pool it."""
 _MOST_PARAMETERS = 60_000_000
+
+
+def spread(counts: Mapping[Task, int], begin: int = 0) -> list[tuple[Task, str, str]]:
+    """Classes with their model types: about so many of each task, evenly from the whole alphabet."""
+    chosen = []
+    for task, count in counts.items():
+        classes = sorted((name, model_type) for model_type, name in classes_of_task(task).items())
+        chosen += [(task, *pair) for pair in classes[begin :: max(1, len(classes) // count)]]
+    return chosen
 
 
 def small_model(class_name: str, model_type: str) -> PreTrainedModel:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from headscope.core.trace.record.execution import run_forward
 from tests.trace.heads import LABELS, Encoder, H
 
 Loss = Callable[[Tensor, Tensor], Tensor]
+GIVEN = {"labels": torch.tensor([0, 1, 2, 0, 1])}
 
 
 class Trained(nn.Module):
@@ -28,6 +30,14 @@ class Trained(nn.Module):
     def forward(self, ids: Tensor, labels: Tensor) -> dict[str, Tensor]:
         logits = self.fc(self.encoder(ids)[:, 0])
         return {"loss": self.loss(logits, labels), "logits": logits}
+
+    def without_loss(self, ids: Tensor) -> dict[str, Tensor]:
+        return {"logits": self.fc(self.encoder(ids)[:, 0])}
+
+
+def loss_of(model: Trained, labels: dict[str, Tensor]) -> str:
+    probe = ProbeBatch({"ids": torch.arange(10).reshape(5, 2)}, labels, Sizes(5, 2), ())
+    return observed_loss(run_forward(model, probe, hint=""))
 
 
 def one_hot(labels: Tensor) -> Tensor:
@@ -85,53 +95,23 @@ def focal(x: Tensor, y: Tensor) -> Tensor:
     ],
 )
 def test_a_loss_is_named_where_it_is_that_function_of_the_scores(loss: Loss, name: str) -> None:
-    probe = ProbeBatch(
-        {"ids": torch.arange(10).reshape(5, 2)}, {"labels": torch.tensor([0, 1, 2, 0, 1])}, Sizes(5, 2), ()
-    )
-    assert observed_loss(run_forward(Trained(loss), probe, hint="")) == name
-
-
-class Forwarded(Trained):
-    """Its labels pass through a `**kwargs`, as in a class that calls its parent's forward."""
-
-    def forward(self, ids: Tensor, **more: Tensor) -> dict[str, Tensor]:  # type: ignore[override]
-        return super().forward(ids, **more)
-
-
-class Unnamed(Trained):
-    """Takes anything and reads none of it."""
-
-    def forward(self, ids: Tensor, **more: Tensor) -> dict[str, Tensor]:  # type: ignore[override]
-        return {"logits": self.fc(self.encoder(ids)[:, 0])}
-
-
-class OtherLabels(Trained):
-    """Takes labels under a name of its own."""
-
-    def forward(self, ids: Tensor, first_labels: Tensor | None = None) -> dict[str, Tensor]:  # type: ignore[override]
-        return {"logits": self.fc(self.encoder(ids)[:, 0])}
-
-
-class WithoutLabels(Trained):
-    """Takes none."""
-
-    def forward(self, ids: Tensor) -> dict[str, Tensor]:  # type: ignore[override]
-        return {"logits": self.fc(self.encoder(ids)[:, 0])}
+    assert loss_of(Trained(loss), GIVEN) == name
 
 
 @pytest.mark.parametrize(
-    ("kind", "gives_labels", "said"),
+    ("forward", "labels", "said"),
     [
-        (Forwarded, True, "CrossEntropyLoss"),
-        (Unnamed, True, "none"),
-        (Unnamed, False, ""),
-        (OtherLabels, True, ""),
-        (WithoutLabels, True, "none"),
+        # As in a class that calls its parent's forward.
+        (lambda self, ids, **more: Trained.forward(self, ids, **more), GIVEN, "CrossEntropyLoss"),  # noqa: PLW0108
+        (lambda self, ids, **more: self.without_loss(ids), GIVEN, "none"),
+        (lambda self, ids, **more: self.without_loss(ids), {}, ""),
+        (lambda self, ids, first_labels=None: self.without_loss(ids), GIVEN, ""),
+        (lambda self, ids: self.without_loss(ids), GIVEN, "none"),
     ],
+    ids=["forwarded", "unnamed", "unnamed and not given", "other labels", "no labels"],
 )
 def test_no_loss_is_claimed_only_of_a_forward_that_takes_no_labels(
-    kind: type[Trained], gives_labels: bool, said: str
+    forward: Callable[..., Any], labels: dict[str, Tensor], said: str
 ) -> None:
-    labels = {"labels": torch.tensor([0, 1, 2, 0, 1])} if gives_labels else {}
-    probe = ProbeBatch({"ids": torch.arange(10).reshape(5, 2)}, labels, Sizes(5, 2), ())
-    assert observed_loss(run_forward(kind(functional.cross_entropy), probe, hint="")) == said
+    model = type("Taking", (Trained,), {"forward": forward})(functional.cross_entropy)
+    assert loss_of(model, labels) == said

@@ -82,12 +82,14 @@ def test_transformers_declares_tied_weights() -> None:
     assert tied["cls.predictions.decoder.weight"] == "bert.embeddings.word_embeddings.weight"
 
 
-TABLES = sorted({*catalog._MAPPING_OF_TASK.values(), *catalog._HEAD_OF_PRETRAINING, *pretraining_siblings._PRETRAINING})
+AUTO_CLASSES = sorted(
+    {*catalog.AUTO_CLASS_OF_TASK.values(), *catalog._HEAD_OF_PRETRAINING, *pretraining_siblings._PRETRAINING}
+)
 
 
-@pytest.mark.parametrize("table", TABLES)
-def test_transformers_has_the_table_of_an_auto_class(table: str) -> None:
-    found = surface.classes_by_type(table)
+@pytest.mark.parametrize("name", AUTO_CLASSES)
+def test_transformers_has_the_table_of_an_auto_class(name: str) -> None:
+    found = surface.classes_by_type(name)
     assert found
     assert all(names and all(isinstance(name, str) for name in names) for names in found.values())
 
@@ -106,8 +108,8 @@ def test_transformers_imports_a_class_of_a_folder(tmp_path: Path) -> None:
 
 
 def test_a_table_that_is_gone_is_an_error_and_not_an_empty_table() -> None:
-    with pytest.raises(Unsupported, match=r" transformers .*: .* MODEL_FOR_NOTHING"):
-        surface.classes_by_type("MODEL_FOR_NOTHING")
+    with pytest.raises(Unsupported, match=r" transformers .*: .* AutoModelForNothing"):
+        surface.classes_by_type("AutoModelForNothing")
 
 
 def test_another_form_of_the_loading_info_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,9 +158,11 @@ def test_pytorch_keeps_the_module_inside_a_compiled_one() -> None:
     assert torch_surface.inside_compiled(torch.compile(module)) is module
     assert torch_surface.inside_compiled(module) is None
     module.compile()
-    assert set(torch_surface.compiled_calls(module)) == {module}
-    torch_surface.set_compiled_call(module, None)
-    assert torch_surface.compiled_calls(module) == {}
+    compiled = module._compiled_call_impl
+    assert compiled is not None
+    with torch_surface.uncompiled(module):
+        assert module._compiled_call_impl is None
+    assert module._compiled_call_impl is compiled
 
 
 def test_a_dispatch_mode_sees_every_operator() -> None:
@@ -288,7 +292,7 @@ def test_an_underscore_of_somebody_else_is_seen(code: str) -> None:
 
 
 def test_the_configuration_of_every_table_is_known() -> None:
-    kinds = set(surface.classes_by_type("MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES"))
+    kinds = set(surface.classes_by_type("AutoModelForSequenceClassification"))
     unknown = sorted(kind for kind in kinds if kind not in surface.config_classes())
     assert unknown == []
     assert AutoConfig.for_model("bert").model_type == "bert"

@@ -8,10 +8,9 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.verdicts.cases import Case
+from tests.verdicts.cases import Case, Edit, State, first, with_settings, without
 from tests.verdicts.models import Trained, scores_of
 
-State = dict[str, torch.Tensor]
 _TARGETS = {
     "bert": ["query", "value"],
     "roberta": ["query", "value"],
@@ -22,9 +21,7 @@ _TARGETS = {
 }
 
 
-def _saved(
-    edit: Callable[[State, dict[str, Any], Path], None] | None = None, **settings: Any
-) -> Callable[[Trained, Path], None]:
+def _saved(edit: Edit | None = None, **settings: Any) -> Callable[[Trained, Path], None]:
     """Writes a LoRA whose tensors training has changed, then edits its files."""
 
     def write(made: Trained, folder: Path) -> None:
@@ -46,45 +43,18 @@ def _saved(
         torch.save(scores_of(model.get_base_model(), made.inputs), folder.parent / "expected.pt")
         if edit is None:
             return
-        state = load_file(folder / "adapter_model.safetensors")
-        config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
-        edit(state, config, folder)
-        if (folder / "adapter_model.safetensors").exists():
-            save_file(state, folder / "adapter_model.safetensors", {"format": "pt"})
+        weights = folder / "adapter_model.safetensors"
+        state, config = load_file(weights), json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+        edit(state, config)
+        weights.unlink()
+        if state:
+            save_file(state, weights, {"format": "pt"})
         (folder / "adapter_config.json").write_text(json.dumps(config), encoding="utf-8")
 
     return write
 
 
-def _filled(part: str, value: float) -> Callable[[State, dict[str, Any], Path], None]:
-    def edit(state: State, config: dict[str, Any], folder: Path) -> None:
-        names = [name for name in state if part in name]
-        assert names
-        state[names[0]] = torch.full_like(state[names[0]], value)
-
-    return edit
-
-
-def _with(**settings: Any) -> Callable[[State, dict[str, Any], Path], None]:
-    def edit(state: State, config: dict[str, Any], folder: Path) -> None:
-        config.update(settings)
-
-    return edit
-
-
-def _without(part: str) -> Callable[[State, dict[str, Any], Path], None]:
-    def edit(state: State, config: dict[str, Any], folder: Path) -> None:
-        for name in [name for name in state if part in name]:
-            del state[name]
-
-    return edit
-
-
-def _unlink(state: State, config: dict[str, Any], folder: Path) -> None:
-    (folder / "adapter_model.safetensors").unlink()
-
-
-def _whole_numbers(state: State, config: dict[str, Any], folder: Path) -> None:
+def _whole_numbers(state: State, config: dict[str, Any]) -> None:
     for name in state:
         if "lora" not in name:
             state[name] = state[name].to(torch.int8)
@@ -93,22 +63,23 @@ def _whole_numbers(state: State, config: dict[str, Any], folder: Path) -> None:
 def broken_adapters() -> Iterator[Case]:
     for family in ("bert", "gpt2", "llama", "roberta"):
         head = {"bert": "classifier", "roberta": "out_proj"}.get(family, "score")
-        ways: dict[str, Callable[[State, dict[str, Any], Path], None]] = {
-            "lora_B of NaN": _filled("lora_B", float("nan")),
-            "lora_A of infinity": _filled("lora_A", float("inf")),
-            "head of NaN": _filled(head, float("nan")),
-            "no weight file": _unlink,
-            "head is missing": _without(head),
-            "half of the LoRA is missing": _without(".1."),
-            "layers left out": _with(layers_to_transform=[0]),
-            "task CAUSAL_LM": _with(task_type="CAUSAL_LM"),
-            "another rank": _with(r=8),
-            "targets that don't exist": _with(target_modules=["nowhere"]),
+        ways: dict[str, Edit] = {
+            "lora_B of NaN": first("lora_B", (...,), float("nan")),
+            "lora_A of infinity": first("lora_A", (...,), float("inf")),
+            "head of NaN": first(head, (...,), float("nan")),
+            "no weight file": without(""),
+            "head is missing": without(head),
+            "half of the LoRA is missing": without(".1."),
+            "layers left out": with_settings(layers_to_transform=[0]),
+            "task CAUSAL_LM": with_settings(task_type="CAUSAL_LM"),
+            "another rank": with_settings(r=8),
+            "targets that don't exist": with_settings(target_modules=["nowhere"]),
             "head as whole numbers": _whole_numbers,
         }
         for way, edit in ways.items():
             yield Case(f"adapter: {way} {family}", family, adapter=_saved(edit))
-    yield Case("adapter: targets the classifier bert", "bert", adapter=_saved(_with(target_modules=["classifier"])))
+    of_head = _saved(with_settings(target_modules=["classifier"]))
+    yield Case("adapter: targets the classifier bert", "bert", adapter=of_head)
 
 
 def healthy_adapters() -> Iterator[Case]:

@@ -8,12 +8,15 @@ import json
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import torch
 from safetensors.torch import save_file
+from tokenizers.processors import BertProcessing
 
+from tests.scorers import word_tokenizer
 from tests.verdicts.models import FAMILIES, PAD, TEXTS, WORDS, Trained, config_of, state_of, trained
 
 State = dict[str, torch.Tensor]
@@ -60,7 +63,7 @@ class Case:
         place = folder / "base" if self.adapter else folder
         place.mkdir(parents=True, exist_ok=True)
         (place / "config.json").write_text(json.dumps(config), encoding="utf-8")
-        _stores()[self.store](state, place)
+        _STORES[self.store](state, place)
         if self.beside is not None:
             self.beside(place)
         if self.adapter is None:
@@ -69,27 +72,24 @@ class Case:
         return folder / "adapter"
 
 
-def _stores() -> dict[str, Callable[[State, Path], None]]:
-    return {"safetensors": _as_safetensors, "torch": _as_torch, "sharded": _as_shards}
-
-
-def _as_safetensors(state: State, place: Path) -> None:
-    save_file(
-        {name: value.contiguous() for name, value in state.items()}, place / "model.safetensors", {"format": "pt"}
-    )
-
-
-def _as_torch(state: State, place: Path) -> None:
-    torch.save(state, place / "pytorch_model.bin")
+def _as_safetensors(state: State, file: Path) -> None:
+    save_file({name: value.contiguous() for name, value in state.items()}, file, {"format": "pt"})
 
 
 def _as_shards(state: State, place: Path) -> None:
     names = list(state)
     parts = {f"model-0000{at + 1}-of-00002.safetensors": names[at::2] for at in range(2)}
     for file, keys in parts.items():
-        save_file({key: state[key].contiguous() for key in keys}, place / file, {"format": "pt"})
+        _as_safetensors({key: state[key] for key in keys}, place / file)
     index = {"metadata": {}, "weight_map": {key: file for file, keys in parts.items() for key in keys}}
     (place / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+
+
+_STORES: dict[str, Callable[[State, Path], None]] = {
+    "safetensors": lambda state, place: _as_safetensors(state, place / "model.safetensors"),
+    "torch": lambda state, place: torch.save(state, place / "pytorch_model.bin"),
+    "sharded": _as_shards,
+}
 
 
 def last_of(state: State) -> tuple[str, str]:
@@ -145,13 +145,13 @@ _OF_HEAD: dict[str, Edit] = {
 _ROTATION = ("bert", "gpt2", "roberta", "distilbert", "llama", "electra", "vit", "tokens")
 
 
-def _in_format(edit: Edit, dtype: torch.dtype, *, is_float: bool) -> Edit:
+def _in_format(edit: Edit, dtype: torch.dtype) -> Edit:
     def changed(state: State, config: dict[str, Any]) -> None:
         edit(state, config)
         for name in last_of(state):
             if name in state:
                 state[name] = state[name].to(dtype)
-        if is_float and dtype.itemsize == 2:
+        if dtype.is_floating_point and dtype.itemsize == 2:
             config["dtype"] = str(dtype).removeprefix("torch.")
 
     return changed
@@ -160,20 +160,13 @@ def _in_format(edit: Edit, dtype: torch.dtype, *, is_float: bool) -> Edit:
 def heads() -> Iterator[Case]:
     """Number formats x ways in which a head can't answer."""
     at = 0
-    for name, dtype in FORMATS.items():
-        for way, edit in _OF_HEAD.items():
-            if not dtype.is_floating_point and ("nan" in way or "inf" in way or "1e" in way):
-                continue
+    for (name, dtype), (way, edit) in product(FORMATS.items(), _OF_HEAD.items()):
+        if dtype.is_floating_point or not ("nan" in way or "inf" in way or "1e" in way):
             family = _ROTATION[at % len(_ROTATION)]
             at += 1
             store = "torch" if at % 5 == 0 else "sharded" if at % 7 == 0 else "safetensors"
-            yield Case(
-                f"head {way} {name} {family} {store}",
-                family,
-                _in_format(edit, dtype, is_float=dtype.is_floating_point),
-                store=store,
-                is_whole=False,
-            )
+            case = f"head {way} {name} {family} {store}"
+            yield Case(case, family, _in_format(edit, dtype), store=store, is_whole=False)
 
 
 def _every(part: str, change: Callable[[torch.Tensor], torch.Tensor], end: str = "") -> Edit:
@@ -186,7 +179,9 @@ def _every(part: str, change: Callable[[torch.Tensor], torch.Tensor], end: str =
     return edit
 
 
-def _first(part: str, at: tuple[Any, ...], value: float, dtype: torch.dtype | None = None) -> Edit:
+def first(part: str, at: tuple[Any, ...], value: float, dtype: torch.dtype | None = None) -> Edit:
+    """Other numbers in the first tensor with this part in its name."""
+
     def edit(state: State, config: dict[str, Any]) -> None:
         name = next(name for name in state if part in name)
         state[name] = _filled(at, value)(state[name].to(dtype or state[name].dtype))
@@ -207,14 +202,10 @@ def inner_heads() -> Iterator[Case]:
     }
     for family, part in dense.items():
         yield Case(f"dense zeros {family}", family, _every(part, torch.zeros_like), is_whole=False)
-        yield Case(f"dense nan {family}", family, _first(f"{part}.weight", (-1, -1), _NAN), is_whole=False)
+        yield Case(f"dense nan {family}", family, first(f"{part}.weight", (-1, -1), _NAN), is_whole=False)
         if family != "modernbert":
-            yield Case(
-                f"dense bias -1e9 {family}",
-                family,
-                _every(f"{part}.bias", lambda bias: torch.full_like(bias, -1e9)),
-                is_whole=False,
-            )
+            low = _every(f"{part}.bias", lambda bias: torch.full_like(bias, -1e9))
+            yield Case(f"dense bias -1e9 {family}", family, low, is_whole=False)
     yield Case("norm zeros modernbert", "modernbert", _every("head.norm", torch.zeros_like), is_whole=False)
 
 
@@ -233,9 +224,9 @@ def bases() -> Iterator[Case]:
     for at, (family, (layers, embeddings, norms)) in enumerate(_BASES.items()):
         store = ("safetensors", "torch", "sharded")[at % 3]
         ways = {
-            "base one nan": _first(layers, (-1,), _NAN),
-            "base infinity": _first(layers, (0,), _INF),
-            "base 1e300": _first(layers, (0,), 1e300, torch.float64),
+            "base one nan": first(layers, (-1,), _NAN),
+            "base infinity": first(layers, (0,), _INF),
+            "base 1e300": first(layers, (0,), 1e300, torch.float64),
             "base all zeros": _zero_base,
             "base scales zeros": _every(norms, torch.zeros_like, "weight"),
             "embeddings nan": _every(embeddings, lambda value: value * _NAN, "weight"),
@@ -251,7 +242,9 @@ def _zero_base(state: State, config: dict[str, Any]) -> None:
             state[name] = torch.zeros_like(state[name])
 
 
-def _set(**settings: Any) -> Edit:
+def with_settings(**settings: Any) -> Edit:
+    """Other fields of the configuration."""
+
     def edit(state: State, config: dict[str, Any]) -> None:
         config.update(settings)
 
@@ -260,30 +253,23 @@ def _set(**settings: Any) -> Edit:
 
 def dropped() -> Iterator[Case]:
     """Tensors of the base model that the configured class doesn't take."""
-    for family, field in {
-        "bert": "num_hidden_layers",
-        "roberta": "num_hidden_layers",
-        "electra": "num_hidden_layers",
-        "gpt2": "n_layer",
-        "llama": "num_hidden_layers",
-        "qwen": "num_hidden_layers",
-        "distilbert": "n_layers",
-        "vit": "num_hidden_layers",
-        "opt": "num_hidden_layers",
-    }.items():
-        yield Case(f"dropped layer {family}", family, _set(**{field: 1}))
+    for family in ("bert", "roberta", "electra", "gpt2", "llama", "qwen", "distilbert", "vit", "opt"):
+        field = {"gpt2": "n_layer", "distilbert": "n_layers"}.get(family, "num_hidden_layers")
+        yield Case(f"dropped layer {family}", family, with_settings(**{field: 1}))
     for field in ("attention_bias", "mlp_bias"):
-        yield Case(f"dropped by {field} llama", "llama-biases", _set(**{field: False}))
-        yield Case(f"dropped by {field} modernbert", "modernbert-biases", _set(**{field: False}))
-    yield Case("dropped by qkv_bias vit", "vit", _set(qkv_bias=False))
-    yield Case("dropped by relative_attention", "deberta-relative", _set(relative_attention=False))
-    yield Case("mask token that no score needs", "dinov2-mask", _set(use_mask_token=False))
-    yield Case("dropped weights of a position", "bert", _set(max_position_embeddings=12))
+        yield Case(f"dropped by {field} llama", "llama-biases", with_settings(**{field: False}))
+        yield Case(f"dropped by {field} modernbert", "modernbert-biases", with_settings(**{field: False}))
+    yield Case("dropped by qkv_bias vit", "vit", with_settings(qkv_bias=False))
+    yield Case("dropped by relative_attention", "deberta-relative", with_settings(relative_attention=False))
+    yield Case("mask token that no score needs", "dinov2-mask", with_settings(use_mask_token=False))
+    yield Case("dropped weights of a position", "bert", with_settings(max_position_embeddings=12))
 
 
-def _without(*ends: str) -> Edit:
+def without(part: str) -> Edit:
+    """The tensors with this part in their names are lost."""
+
     def edit(state: State, config: dict[str, Any]) -> None:
-        gone = [name for name in state if any(end in name for end in ends)]
+        gone = [name for name in state if part in name]
         assert gone
         for name in gone:
             del state[name]
@@ -301,34 +287,20 @@ def missing() -> Iterator[Case]:
         "vit": "classifier",
         "electra": "classifier.dense",
     }.items():
-        yield Case(f"missing {part} {family}", family, _without(part))
-    yield Case("missing bias of the head", "bert", _without("classifier.bias"))
-    yield Case("missing pooler", "bert", _without("pooler"))
-    yield Case("missing layer", "bert", _without("layer.1."))
-    yield Case("another class count", "bert", _set(num_labels=5))
-    yield Case("missing embeddings", "roberta", _without("word_embeddings"))
+        yield Case(f"missing {part} {family}", family, without(part))
+    yield Case("missing bias of the head", "bert", without("classifier.bias"))
+    yield Case("missing pooler", "bert", without("pooler"))
+    yield Case("missing layer", "bert", without("layer.1."))
+    yield Case("another class count", "bert", with_settings(num_labels=5))
+    yield Case("missing embeddings", "roberta", without("word_embeddings"))
 
 
-def _tokenizer(words: int = WORDS, pad: int = PAD, side: str = "right", **settings: Any) -> Beside:
+def _tokenizer(words: int = WORDS, pad: int = PAD, side: str = "right") -> Beside:
     def write(place: Path) -> None:
-        from tokenizers import Tokenizer, models, pre_tokenizers, processors
-        from transformers import PreTrainedTokenizerFast
-
         special = {pad: "[PAD]", 0: "[UNK]", 2: "[CLS]", 3: "[SEP]"}
-        names = {special.get(at, f"w{at}"): at for at in range(words)}
-        made = Tokenizer(models.WordLevel(names, unk_token="[UNK]"))
-        made.pre_tokenizer = pre_tokenizers.Whitespace()
-        made.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
-        fast = PreTrainedTokenizerFast(
-            tokenizer_object=made,
-            pad_token="[PAD]",
-            unk_token="[UNK]",
-            cls_token="[CLS]",
-            sep_token="[SEP]",
-            padding_side=side,
-            **settings,
-        )
-        fast.save_pretrained(place)
+        made = word_tokenizer((special.get(at, f"w{at}") for at in range(words)), padding_side=side)
+        made.backend_tokenizer.post_processor = BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+        made.save_pretrained(place)
 
     return write
 
@@ -337,16 +309,12 @@ def tokenizers() -> Iterator[Case]:
     """Tokenizers that fit, and that don't."""
     for family in TEXTS:
         if family != "qwen":  # its class has rules of its own for texts
-            yield Case(
-                f"tokenizer that fits {family}", family, beside=_tokenizer(), classes=2 if family == "answers" else 3
-            )
+            classes = 2 if family == "answers" else 3
+            yield Case(f"tokenizer that fits {family}", family, beside=_tokenizer(), classes=classes)
     for family in ("gpt2", "llama", "mistral", "opt"):
         yield Case(f"tokenizer pads with another id {family}", family, beside=_tokenizer(pad=6))
-        yield Case(
-            f"tokenizer pads with another id, short {family}",
-            family,
-            beside=_tokenizer(pad=5, side="left" if family == "opt" else "right"),
-        )
+        short = _tokenizer(pad=5, side="left" if family == "opt" else "right")
+        yield Case(f"tokenizer pads with another id, short {family}", family, beside=short)
     for family in ("bert", "roberta", "gpt2", "llama", "distilbert", "electra"):
         yield Case(f"tokenizer with too many words {family}", family, beside=_tokenizer(words=120))
 
@@ -399,7 +367,7 @@ def _formats_of_healthy() -> Iterator[Case]:
     for family in FAMILIES:
         classes = 2 if family == "answers" else 3
         for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
-            for store in _stores():
+            for store in _STORES:
                 name = f"{family} {str(dtype).removeprefix('torch.')} {store}"
                 yield Case(name, family, _cast(dtype), store=store, classes=classes)
 

@@ -1,14 +1,13 @@
 """The table on a Hub: every case is a repository of a Hub on loopback, asked by one process that knows no other."""
 
 import json
-import os
 import subprocess
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
 from tests import warm
-from tests.hub import Hub, serve
+from tests.hub import Hub, client_settings, serve
 from tests.verdicts.cases import Case
 from tests.verdicts.surfaces import Judged
 from tests.verdicts.truth import truth_of
@@ -28,22 +27,12 @@ def judged_on_hub(cases: Iterable[Case]) -> list[Judged]:
     hub = Hub({})
     truths = {case.name: _published(case, hub, f"table/case-{at}") for at, case in enumerate(told)}
     with serve(hub), tempfile.TemporaryDirectory() as home:
-        settings = {
-            "HF_ENDPOINT": hub.endpoint,
-            "HF_HOME": home,
-            "HF_HUB_DISABLE_TELEMETRY": "1",
-            "HF_HUB_OFFLINE": "0",
-        }
+        settings = client_settings(hub.endpoint, Path(home), HF_HUB_OFFLINE="0")
         names = "".join(f"table/case-{at}\n" for at in range(len(told)))
         ran = subprocess.run(
-            [*warm.python(), "-c", _CHILD],
-            input=names,
-            capture_output=True,
-            text=True,
-            check=True,
-            env=os.environ | settings,
-            cwd=Path(__file__).parents[2],
-        )
+            [*warm.python(), "-c", _CHILD], cwd=Path(__file__).parents[2], env=settings, input=names,
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
     answers = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
     return [
         Judged(case.name, truths[case.name], {f"hub {name}": (said[0], said[1]) for name, said in answer.items()})

@@ -12,24 +12,18 @@ from transformers import PreTrainedModel
 WORDS = 90
 """Token ids below this are words; 1 is the pad token."""
 PAD = 1
-_ENCODER = {
-    "vocab_size": 96,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 40,
-    "max_position_embeddings": 66,
-    "pad_token_id": PAD,
-}
-_DECODER = _ENCODER | {"num_key_value_heads": 2, "bos_token_id": 2, "eos_token_id": 3}
-_IMAGE = {
-    "image_size": 30,
-    "patch_size": 6,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 40,
-}
+_SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 40}
+_WORDS = {"vocab_size": 96, "max_position_embeddings": 66, "pad_token_id": PAD}
+_ENDS = {"bos_token_id": 2, "eos_token_id": 3}
+_ENCODER = _SIZES | _WORDS
+_DECODER = _ENCODER | _ENDS | {"num_key_value_heads": 2}
+_MODERN = _ENCODER | _ENDS | {"cls_token_id": 2, "sep_token_id": 3}
+_DISTILBERT = _WORDS | {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 40}
+_GPT2 = _ENDS | {
+    "vocab_size": 96, "n_positions": 66, "pad_token_id": PAD, "n_embd": 32, "n_layer": 2, "n_head": 4,
+}  # fmt: skip
+_IMAGE = _SIZES | {"image_size": 30, "patch_size": 6}
+_BIASES = {"attention_bias": True, "mlp_bias": True}
 _CLASSIFIER = "ForSequenceClassification"
 FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "bert": ("Bert", _CLASSIFIER, _ENCODER),
@@ -38,60 +32,15 @@ FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "albert": ("Albert", _CLASSIFIER, _ENCODER | {"embedding_size": 32}),
     "deberta": ("DebertaV2", _CLASSIFIER, _ENCODER),
     "mpnet": ("MPNet", _CLASSIFIER, _ENCODER),
-    "modernbert": (
-        "ModernBert",
-        _CLASSIFIER,
-        _ENCODER | {"eos_token_id": 3, "bos_token_id": 2, "cls_token_id": 2, "sep_token_id": 3},
-    ),
-    "distilbert": (
-        "DistilBert",
-        _CLASSIFIER,
-        {
-            "vocab_size": 96,
-            "dim": 32,
-            "n_layers": 2,
-            "n_heads": 4,
-            "hidden_dim": 40,
-            "max_position_embeddings": 66,
-            "pad_token_id": PAD,
-        },
-    ),
-    "gpt2": (
-        "GPT2",
-        _CLASSIFIER,
-        {
-            "vocab_size": 96,
-            "n_embd": 32,
-            "n_layer": 2,
-            "n_head": 4,
-            "n_positions": 66,
-            "pad_token_id": PAD,
-            "bos_token_id": 2,
-            "eos_token_id": 3,
-        },
-    ),
+    "modernbert": ("ModernBert", _CLASSIFIER, _MODERN),
+    "distilbert": ("DistilBert", _CLASSIFIER, _DISTILBERT),
+    "gpt2": ("GPT2", _CLASSIFIER, _GPT2),
     "llama": ("Llama", _CLASSIFIER, _DECODER),
     "qwen": ("Qwen2", _CLASSIFIER, _DECODER),
     "mistral": ("Mistral", _CLASSIFIER, _DECODER),
-    "opt": (
-        "OPT",
-        _CLASSIFIER,
-        _ENCODER | {"ffn_dim": 40, "word_embed_proj_dim": 32, "bos_token_id": 2, "eos_token_id": 3},
-    ),
-    "llama-biases": ("Llama", _CLASSIFIER, _DECODER | {"attention_bias": True, "mlp_bias": True}),
-    "modernbert-biases": (
-        "ModernBert",
-        _CLASSIFIER,
-        _ENCODER
-        | {
-            "eos_token_id": 3,
-            "bos_token_id": 2,
-            "cls_token_id": 2,
-            "sep_token_id": 3,
-            "attention_bias": True,
-            "mlp_bias": True,
-        },
-    ),
+    "opt": ("OPT", _CLASSIFIER, _ENCODER | _ENDS | {"ffn_dim": 40, "word_embed_proj_dim": 32}),
+    "llama-biases": ("Llama", _CLASSIFIER, _DECODER | _BIASES),
+    "modernbert-biases": ("ModernBert", _CLASSIFIER, _MODERN | _BIASES),
     "tokens": ("Bert", "ForTokenClassification", _ENCODER),
     "answers": ("Bert", "ForQuestionAnswering", _ENCODER),
     "vit": ("ViT", "ForImageClassification", _IMAGE),
@@ -103,9 +52,7 @@ FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
         _ENCODER | {"relative_attention": True, "pos_att_type": ["c2p"], "initializer_range": 0.2},
     ),
 }
-TEXTS = tuple(
-    name for name, (_, _, settings) in FAMILIES.items() if settings.keys().isdisjoint(_IMAGE.keys() - _ENCODER.keys())
-)
+TEXTS = tuple(name for name, (_, _, settings) in FAMILIES.items() if "image_size" not in settings)
 
 
 @dataclass(frozen=True)

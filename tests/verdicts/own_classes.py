@@ -17,7 +17,7 @@ from torch import nn
 from transformers.modeling_outputs import SequenceClassifierOutput, TokenClassifierOutput
 
 import headscope
-from tests.verdicts.runs import _IMAGE, _SIZES, _SOUND
+from tests.verdicts.runs import small_model
 from tests.verdicts.surfaces import Said, _said, _scanned
 
 BACKBONES = {
@@ -30,54 +30,7 @@ _STOCK = {"GPT2": "score"}
 """The name of the stock classifier, where it isn't `classifier`."""
 
 
-def _lstm(model: Any, size: int) -> None:
-    model.lstm = nn.LSTM(size, size // 2, bidirectional=True, batch_first=True)
-
-
-def _gru(model: Any, size: int) -> None:
-    model.gru = nn.GRU(size, size, batch_first=True)
-
-
-def _mlp(model: Any, size: int) -> None:
-    model.mlp = nn.Sequential(nn.Linear(size, size), nn.GELU(), nn.Linear(size, size))
-
-
-def _conv(model: Any, size: int) -> None:
-    model.conv = nn.Conv1d(size, size, 3, padding=1)
-
-
-def _attention(model: Any, size: int) -> None:
-    model.attention = nn.Sequential(nn.Linear(size, size), nn.Tanh(), nn.Linear(size, 1))
-
-
-def _weights(model: Any, size: int) -> None:
-    model.layer_weights = nn.Parameter(torch.randn(8))
-
-
-def _norm(model: Any, size: int) -> None:
-    model.norm_of_pooled = nn.LayerNorm(size)
-    model.norm_of_pooled.weight.data.normal_(1, 0.5)
-
-
-def _second(model: Any, size: int) -> None:
-    model.second_classifier = nn.Linear(size, model.num_labels)
-
-
-def _features(model: Any, size: int) -> None:
-    model.feature_embedding = nn.Embedding(5, size)
-
-
-def _statistics(model: Any, size: int) -> None:
-    model.register_buffer("mean", torch.tensor([0.5]))
-    model.register_buffer("std", torch.tensor([2.0]))
-
-
-def _crf(model: Any, size: int) -> None:
-    model.crf = nn.Module()
-    model.crf.transitions = nn.Parameter(torch.randn(model.num_labels, model.num_labels))
-    model.crf.start_transitions = nn.Parameter(torch.randn(model.num_labels))
-
-
+Parts = Callable[[int, int], dict[str, Any]]
 Scores = Callable[[Any, Any], torch.Tensor]
 
 
@@ -85,36 +38,77 @@ def _first(model: Any, states: Any) -> torch.Tensor:
     return states[0][:, 0]
 
 
-_HEADS: dict[str, tuple[Callable[[Any, int], None], Scores]] = {
-    "LSTM": (_lstm, lambda m, s: m.head(m.lstm(s[0])[0][:, 0])),
-    "GRU": (_gru, lambda m, s: m.head(m.gru(s[0])[0][:, -1])),
-    "MLP": (_mlp, lambda m, s: m.head(m.mlp(_first(m, s)))),
-    "MeanPooling": (lambda m, size: None, lambda m, s: m.head(s[0].mean(1))),
+def _random_norm(size: int) -> nn.LayerNorm:
+    norm = nn.LayerNorm(size)
+    norm.weight.data.normal_(1, 0.5)
+    return norm
+
+
+_HEADS: dict[str, tuple[Parts, Scores]] = {
+    "LSTM": (
+        lambda size, labels: {"lstm": nn.LSTM(size, size // 2, bidirectional=True, batch_first=True)},
+        lambda m, s: m.head(m.lstm(s[0])[0][:, 0]),
+    ),
+    "GRU": (
+        lambda size, labels: {"gru": nn.GRU(size, size, batch_first=True)},
+        lambda m, s: m.head(m.gru(s[0])[0][:, -1]),
+    ),
+    "MLP": (
+        lambda size, labels: {"mlp": nn.Sequential(nn.Linear(size, size), nn.GELU(), nn.Linear(size, size))},
+        lambda m, s: m.head(m.mlp(_first(m, s))),
+    ),
+    "MeanPooling": (lambda size, labels: {}, lambda m, s: m.head(s[0].mean(1))),
     "MultiSampleDropout": (
-        lambda m, size: None,
+        lambda size, labels: {},
         lambda m, s: sum(m.head(nn.functional.dropout(_first(m, s), 0.5, m.training)) for _ in range(4)) / 4,
     ),
-    "Conv": (_conv, lambda m, s: m.head(m.conv(s[0].transpose(1, 2)).amax(2))),
-    "AttentionPooling": (_attention, lambda m, s: m.head((m.attention(s[0]).softmax(1) * s[0]).sum(1))),
+    "Conv": (
+        lambda size, labels: {"conv": nn.Conv1d(size, size, 3, padding=1)},
+        lambda m, s: m.head(m.conv(s[0].transpose(1, 2)).amax(2)),
+    ),
+    "AttentionPooling": (
+        lambda size, labels: {"attention": nn.Sequential(nn.Linear(size, size), nn.Tanh(), nn.Linear(size, 1))},
+        lambda m, s: m.head((m.attention(s[0]).softmax(1) * s[0]).sum(1)),
+    ),
     "WeightedLayers": (
-        _weights,
+        lambda size, labels: {"layer_weights": nn.Parameter(torch.randn(8))},
         lambda m, s: m.head(
             sum(w * h[:, 0] for w, h in zip(m.layer_weights.softmax(0), s.hidden_states, strict=False))
         ),
     ),
-    "ExtraNorm": (_norm, lambda m, s: m.head(m.norm_of_pooled(_first(m, s)))),
-    "TwoHeads": (_second, lambda m, s: m.head(_first(m, s)) + m.second_classifier(s[0].mean(1))),
-    "Features": (_features, lambda m, s: m.head(_first(m, s) + m.feature_embedding.weight.mean(0))),
-    "Normalized": (_statistics, lambda m, s: (m.head(_first(m, s)) - m.mean) / m.std),
-    "CRF": (_crf, lambda m, s: m.head(s[0]) + m.crf.start_transitions + m.crf.transitions.sum(0)),
-}  # fmt: skip
+    "ExtraNorm": (
+        lambda size, labels: {"norm_of_pooled": _random_norm(size)},
+        lambda m, s: m.head(m.norm_of_pooled(_first(m, s))),
+    ),
+    "TwoHeads": (
+        lambda size, labels: {"second_classifier": nn.Linear(size, labels)},
+        lambda m, s: m.head(_first(m, s)) + m.second_classifier(s[0].mean(1)),
+    ),
+    "Features": (
+        lambda size, labels: {"feature_embedding": nn.Embedding(5, size)},
+        lambda m, s: m.head(_first(m, s) + m.feature_embedding.weight.mean(0)),
+    ),
+    "Normalized": (
+        lambda size, labels: {"mean": nn.Buffer(torch.tensor([0.5])), "std": nn.Buffer(torch.tensor([2.0]))},
+        lambda m, s: (m.head(_first(m, s)) - m.mean) / m.std,
+    ),
+    "CRF": (
+        lambda size, labels: {
+            "crf": nn.ParameterDict(
+                {"transitions": torch.randn(labels, labels), "start_transitions": torch.randn(labels)}
+            )
+        },
+        lambda m, s: m.head(s[0]) + m.crf.start_transitions + m.crf.transitions.sum(0),
+    ),
+}
+"""What a head has beside the last layer, and the scores of a model on its hidden states."""
 _OF_TOKENS = ("CRF",)
 
 
 def own_class(backbone: str, head: str) -> Any:
     """A class of a backbone and a head, as a person would write it."""
     base = getattr(transformers, f"{backbone}PreTrainedModel")
-    make, scores = _HEADS[head]
+    parts, scores = _HEADS[head]
     is_of_tokens = head in _OF_TOKENS
     result: Any = TokenClassifierOutput if is_of_tokens else SequenceClassifierOutput
 
@@ -125,16 +119,13 @@ def own_class(backbone: str, head: str) -> Any:
             setattr(self, base.base_model_prefix, getattr(transformers, BACKBONES[backbone])(config))
             size = config.hidden_size
             setattr(self, _STOCK.get(backbone, "classifier"), nn.Linear(size, config.num_labels))
-            make(self, size)
+            for name, part in parts(size, config.num_labels).items():
+                setattr(self, name, part)
             self.post_init()
 
         @property
         def head(self) -> Any:
             return getattr(self, _STOCK.get(backbone, "classifier"))
-
-    names = {"Wav2Vec2": ("input_values", ""), "ViT": ("pixel_values", "")}.get(
-        backbone, ("input_ids", "attention_mask")
-    )
 
     def forward(self: Any, **given: Any) -> Any:
         states = getattr(self, base.base_model_prefix)(output_hidden_states=True, **given)
@@ -151,7 +142,7 @@ def own_class(backbone: str, head: str) -> Any:
     ) -> Any:
         return forward(self, input_values=input_values)
 
-    Own.forward = {"input_values": of_sounds, "pixel_values": of_images}.get(names[0], of_texts)  # type: ignore[method-assign]
+    Own.forward = {"Wav2Vec2": of_sounds, "ViT": of_images}.get(backbone, of_texts)  # type: ignore[method-assign]
     task = "TokenClassification" if is_of_tokens else _TASKS.get(backbone, "SequenceClassification")
     Own.__name__ = Own.__qualname__ = f"{backbone}{head}For{task}"
     Own.__module__ = __name__
@@ -189,18 +180,12 @@ class OwnJudged:
 
 def write_own(name: str, folder: Path) -> Any:
     """A model of a class with random values, trained enough to tell classes apart, in a folder."""
-    cls = CLASSES[name]
     torch.manual_seed(len(name))
-    sizes = _SOUND if name.startswith("Wav2Vec2") else _IMAGE if name.startswith("ViT") else _SIZES
-    known = cls.config_class().to_dict()
-    names = {key: value for key, value in sizes.items() if key in known or key == "attn_implementation"}
+    kind = "sound" if name.startswith("Wav2Vec2") else "image" if name.startswith("ViT") else "text"
     labels = dict(enumerate(("no", "maybe", "yes")))
-    model = cls(cls.config_class(**names, id2label=labels, label2id={value: key for key, value in labels.items()}))
-    with torch.no_grad():
-        for key, value in model.named_parameters():
-            if value.dim() > 1 and "norm" not in key.lower():
-                value.normal_(0, 0.15)
-        model.head.bias.normal_(0, 0.1)
+    back = {value: key for key, value in labels.items()}
+    model = small_model(CLASSES[name], kind, id2label=labels, label2id=back)
+    nn.init.normal_(model.head.bias, 0, 0.1)
     model.eval().save_pretrained(folder)
     return model
 

@@ -11,7 +11,7 @@ import tempfile
 import warnings
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +26,7 @@ import headscope
 from headscope.checks import trial_process
 from headscope.checks.trial_process import TrialProcess
 from headscope.errors import HeadscopeError
+from tests.verdicts.cases import NamedCase, sampled
 
 WORDS = {
     "english": [*(f"w{at}" for at in range(80)), "the", "film", "was", "good", "and", "i", "would", "see", "it", "no"],
@@ -83,15 +84,9 @@ class RunCase:
         """Writes the checkpoint with what belongs to it."""
         torch.manual_seed(zlib.crc32(self.name.encode()) + self.seed)
         cls = getattr(transformers, f"{self.family}For{self.task}")
-        sizes = {"image": _IMAGE, "sound": _SOUND, "text": _SIZES}[self.kind]
-        known = cls.config_class().to_dict()
-        settings = {name: value for name, value in sizes.items() if name in known or name in ("attn_implementation",)}
-        model = cls(cls.config_class(**settings, num_labels=self.classes))
-        with torch.no_grad():
-            for name, value in model.named_parameters():
-                if value.dim() > 1 and "norm" not in name.lower():
-                    value.normal_(0, 0.15)
-            if self.weights is not None:
+        model = small_model(cls, self.kind, num_labels=self.classes)
+        if self.weights is not None:
+            with torch.no_grad():
                 self.weights(model)
         model.to(getattr(torch, self.dtype)).save_pretrained(folder)
         self._write_tool(folder)
@@ -108,6 +103,19 @@ class RunCase:
             transformers.Wav2Vec2FeatureExtractor(sampling_rate=16000).save_pretrained(folder)
         else:
             make_tokenizer(self.words, self.family, **self.tokenizer).save_pretrained(folder)
+
+
+def small_model(cls: Any, kind: str, **settings: Any) -> Any:
+    """A model of a class for texts, images or sounds, with random values that tell inputs apart."""
+    known = cls.config_class().to_dict()
+    sizes = {"image": _IMAGE, "sound": _SOUND, "text": _SIZES}[kind]
+    taken = {name: value for name, value in sizes.items() if name in known or name == "attn_implementation"}
+    model = cls(cls.config_class(**taken, **settings))
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            if value.dim() > 1 and "norm" not in name.lower():
+                value.normal_(0, 0.15)
+    return model
 
 
 def make_tokenizer(words: str, family: str, **changes: Any) -> Any:
@@ -169,8 +177,12 @@ def _without_tokenizer(case: RunCase, folder: Path) -> None:
         path.unlink()
 
 
-def _limit(tokens: int) -> Change:
-    return lambda case, folder: edit_json(folder / "tokenizer_config.json", model_max_length=tokens)
+def _edited(file: str, **fields: Any) -> Change:
+    return lambda case, folder: edit_json(folder / file, **fields)
+
+
+def _processor(**fields: Any) -> Change:
+    return _edited("preprocessor_config.json", **fields)
 
 
 _OUTPUTS = ("attention.output.dense", "attention.out_proj", "attn.c_proj", "o_proj", "self_attn.out_proj", "out_lin",
@@ -179,36 +191,30 @@ _INNER = ("intermediate.dense", "c_fc", "up_proj", "fc1", "lin1", "mlp.Wi", "ffn
 _WORDS = ("word_embeddings", "wte", "embed_tokens", "tok_embeddings", "shared")
 _NORMS = ("LayerNorm.weight", "norm.weight", "ln_f.weight", "layer_norm.weight", "layernorm.weight", "norm_f.weight",
           "sa_layer_norm", "full_layer_layer_norm")  # fmt: skip
+_WAYS = {
+    "words zero": _scaled(*_WORDS, by=0.0), "norms 1e-30": _scaled(*_NORMS, by=1e-30),
+    "attention zero": _scaled(*_OUTPUTS, by=0.0), "inner 1e25": _scaled(*_INNER, by=1e25),
+    "inner 1e38": _scaled(*_INNER, by=1e38),
+}  # fmt: skip
+_ONE_WORD = {"type": "Replace", "pattern": {"Regex": r"\w+"}, "content": "film"}
+_IDS_BEYOND = {"[CLS]": 999, "[SEP]": 998}
 
 
 def broken() -> Iterator[RunCase]:
     """Checkpoints that load and answer nothing; the truth decides which ways hit a family."""
     texts = (*_ENCODERS, *_DECODERS, "Bart", "T5")
     for family in texts:
-        for way, parts, by in (
-            ("words zero", _WORDS, 0.0), ("norms 1e-30", _NORMS, 1e-30), ("attention zero", _OUTPUTS, 0.0),
-            ("inner 1e25", _INNER, 1e25), ("inner 1e38", _INNER, 1e38),
-        ):  # fmt: skip
-            yield RunCase(f"{way} {family}", family, weights=_scaled(*parts, by=by))
+        for way, weights in _WAYS.items():
+            yield RunCase(f"{way} {family}", family, weights=weights)
         yield RunCase(f"overflow float16 {family}", family, weights=_scaled(*_INNER, by=3e3), dtype="float16")
         for file in ("config.json", "tokenizer_config.json", "tokenizer.json"):
             yield RunCase(f"byte order mark in {file} {family}", family, files=_mark(file))
         yield RunCase(f"no tokenizer {family}", family, files=_without_tokenizer)
-        yield RunCase(f"special ids beyond {family}", family, tokenizer={"ids": {"[CLS]": 999, "[SEP]": 998},
-                                                                          "template": "[CLS] $A [SEP]"})  # fmt: skip
+        beyond = {"ids": _IDS_BEYOND, "template": "[CLS] $A [SEP]"}
+        yield RunCase(f"special ids beyond {family}", family, tokenizer=beyond)
         yield RunCase(f"return_dict false {family}", family, config={"return_dict": False})
-        yield RunCase(f"length beyond {family}", family, files=_limit(400))
-    for family in (
-        "Bert",
-        "Electra",
-        "Albert",
-        "Roberta",
-        "XLMRoberta",
-        "ModernBert",
-        "DistilBert",
-        "DebertaV2",
-        "MPNet",
-    ):
+        yield RunCase(f"length beyond {family}", family, files=_edited("tokenizer_config.json", model_max_length=400))
+    for family in _ENCODERS:
         for value in (-10.0, 1e6, math.nan):
             names = ("layer_norm_eps", "norm_eps")
             yield RunCase(f"epsilon {value} {family}", family, config=dict.fromkeys(names, value))
@@ -217,31 +223,27 @@ def broken() -> Iterator[RunCase]:
         yield RunCase(f"type ids beyond {family}", family, tokenizer={
             "template": "[CLS]:7 $A:7 [SEP]:7",
             "model_input_names": ["input_ids", "token_type_ids", "attention_mask"]})  # fmt: skip
-    for family in ("Bart",):
-        yield RunCase(f"no end token {family}", family, tokenizer={"template": "$A"})
-        yield RunCase(f"another end token {family}", family, config={"eos_token_id": 40})
+    yield RunCase("no end token Bart", "Bart", tokenizer={"template": "$A"})
+    yield RunCase("another end token Bart", "Bart", config={"eos_token_id": 40})
     yield from _deaf()
     for family in _IMAGES:
-        yield RunCase(f"norm statistics zero {family}", family, "ImageClassification", files=_image_std_zero)
+        std_zero, other_size = _processor(image_std=[0.0, 0.0, 0.0]), _processor(size={"height": 48, "width": 40})
+        any_shape = _processor(size={"shortest_edge": 32})  # convolutions take it, fixed positions raise an error
+        yield RunCase(f"norm statistics zero {family}", family, "ImageClassification", files=std_zero)
         yield RunCase(f"patches nan {family}", family, "ImageClassification", weights=_nan_in_first_matrix)
         yield RunCase(f"first matrix 1e38 {family}", family, "ImageClassification", weights=_first_matrix(1e38))
         yield RunCase(f"first matrix zero {family}", family, "ImageClassification", weights=_first_matrix(0.0))
-        yield RunCase(f"other size {family}", family, "ImageClassification", files=_image_size)
-        yield RunCase(f"no crop {family}", family, "ImageClassification", files=_image_shape_kept)
+        yield RunCase(f"other size {family}", family, "ImageClassification", files=other_size)
+        yield RunCase(f"no crop {family}", family, "ImageClassification", files=any_shape)
     for family in _SOUNDS:
         yield RunCase(f"first matrix nan {family}", family, weights=_nan_in_first_matrix)
         yield RunCase(f"first matrix zero {family}", family, weights=_first_matrix(0.0))
     for family in ("Bert", "Roberta", "DistilBert", "Electra"):
-        for way, parts, by in (
-            ("words zero", _WORDS, 0.0),
-            ("norms 1e-30", _NORMS, 1e-30),
-            ("inner 1e38", _INNER, 1e38),
-        ):
-            yield RunCase(f"tokens {way} {family}", family, "TokenClassification", weights=_scaled(*parts, by=by))
-        yield RunCase(f"tokens special ids beyond {family}", family, "TokenClassification",
-                      tokenizer={"ids": {"[CLS]": 999, "[SEP]": 998}})  # fmt: skip
-        yield RunCase(f"answers special ids beyond {family}", family, "QuestionAnswering", classes=2,
-                      tokenizer={"ids": {"[CLS]": 999, "[SEP]": 998}})  # fmt: skip
+        for way in ("words zero", "norms 1e-30", "inner 1e38"):
+            yield RunCase(f"tokens {way} {family}", family, "TokenClassification", weights=_WAYS[way])
+        beyond = {"ids": _IDS_BEYOND}
+        yield RunCase(f"tokens special ids beyond {family}", family, "TokenClassification", tokenizer=beyond)
+        yield RunCase(f"answers special ids beyond {family}", family, "QuestionAnswering", classes=2, tokenizer=beyond)
 
 
 def _deaf() -> Iterator[RunCase]:
@@ -250,12 +252,13 @@ def _deaf() -> Iterator[RunCase]:
         for task in ("SequenceClassification", "TokenClassification", "QuestionAnswering"):
             classes = 2 if task.startswith("Q") else 3
             yield RunCase(f"words equal {task} {family}", family, task, classes=classes, weights=_equal_words)
-            yield RunCase(f"words made one {task} {family}", family, task, classes=classes, files=_one_word)
+            yield RunCase(f"words made one {task} {family}", family, task, classes=classes,
+                          files=_edited("tokenizer.json", normalizer=_ONE_WORD))  # fmt: skip
     for family in ("Bert", "Roberta", "Electra"):
         yield RunCase(f"choices without words {family}", family, "MultipleChoice", weights=_equal_words,
                       files=_choices_of_unequal_length)  # fmt: skip
         yield RunCase(f"choices without attention {family}", family, "MultipleChoice",
-                      weights=_scaled(*_OUTPUTS, by=0.0), files=_choices_of_unequal_length)  # fmt: skip
+                      weights=_WAYS["attention zero"], files=_choices_of_unequal_length)  # fmt: skip
 
 
 def _choices_of_unequal_length(case: RunCase, folder: Path) -> None:
@@ -273,37 +276,16 @@ def _equal_words(model: Any) -> None:
     table.copy_(table[6].expand_as(table))
 
 
-def _one_word(case: RunCase, folder: Path) -> None:
-    edit_json(
-        folder / "tokenizer.json", normalizer={"type": "Replace", "pattern": {"Regex": r"\w+"}, "content": "film"}
-    )
-
-
 def _nan_in_first_matrix(model: Any) -> None:
     next(value for value in model.parameters() if value.dim() > 1).fill_(math.nan)
 
 
 def _first_matrix(by: float) -> Callable[[Any], None]:
     def change(model: Any) -> None:
-        matrices = [value for value in model.parameters() if value.dim() > 3] or [
-            value for value in model.parameters() if value.dim() > 2
-        ]
-        matrices[0].mul_(by)
+        found = [value for value in model.parameters() if value.dim() > 2]
+        next((value for value in found if value.dim() > 3), found[0]).mul_(by)
 
     return change
-
-
-def _image_std_zero(case: RunCase, folder: Path) -> None:
-    edit_json(folder / "preprocessor_config.json", image_std=[0.0, 0.0, 0.0])
-
-
-def _image_size(case: RunCase, folder: Path) -> None:
-    edit_json(folder / "preprocessor_config.json", size={"height": 48, "width": 40})
-
-
-def _image_shape_kept(case: RunCase, folder: Path) -> None:
-    """Images of any shape reach the model: one of convolutions takes them, one of fixed positions raises."""
-    edit_json(folder / "preprocessor_config.json", size={"shortest_edge": 32})
 
 
 def healthy() -> Iterator[RunCase]:
@@ -315,7 +297,7 @@ def healthy() -> Iterator[RunCase]:
                 yield RunCase(f"{family} {words} {dtype}", family, words=words, dtype=dtype)
         for classes in (1, 2, 5, 40):
             yield RunCase(f"{family} {classes} classes", family, classes=classes)
-        yield RunCase(f"{family} half as large", family, weights=lambda model: _shrunk(model, 0.5))
+        yield RunCase(f"{family} half as large", family, weights=_scaled("", by=0.5))
         yield RunCase(f"{family} with a word more", family, seed=3)
     for family in _ENCODERS:
         for task in ("TokenClassification", "QuestionAnswering"):
@@ -327,10 +309,9 @@ def healthy() -> Iterator[RunCase]:
     for family in _IMAGES:
         for classes in (1, 2, 5):
             yield RunCase(f"{family} {classes}", family, "ImageClassification", classes=classes)
-        yield RunCase(f"{family} of one size", family, "ImageClassification", files=lambda case, folder: edit_json(
-            folder / "preprocessor_config.json", do_resize=False))  # fmt: skip
-        yield RunCase(f"{family} of 8 bits", family, "ImageClassification", files=lambda case, folder: edit_json(
-            folder / "preprocessor_config.json", do_rescale=False, do_normalize=False))  # fmt: skip
+        yield RunCase(f"{family} of one size", family, "ImageClassification", files=_processor(do_resize=False))
+        raw = _processor(do_rescale=False, do_normalize=False)
+        yield RunCase(f"{family} of 8 bits", family, "ImageClassification", files=raw)
     for family in _SOUNDS:
         yield RunCase(f"{family} float16", family, dtype="float16")
         for classes in (2, 5):
@@ -346,8 +327,7 @@ def _unusual() -> Iterator[RunCase]:
             yield RunCase(f"{family} biases {biases}", family, weights=_biased(biases))
         yield RunCase(f"{family} small numbers", family, classes=1, weights=_small_scores,
                       config={"problem_type": "regression"})  # fmt: skip
-        yield RunCase(f"{family} no limit", family, files=lambda case, folder: edit_json(
-            folder / "tokenizer_config.json", model_max_length=None))  # fmt: skip
+        yield RunCase(f"{family} no limit", family, files=_edited("tokenizer_config.json", model_max_length=None))
         yield RunCase(f"{family} odd problem type", family, config={"problem_type": "several"})
 
 
@@ -364,15 +344,11 @@ def _small_scores(model: Any) -> None:
         value.mul_(1e-6)
 
 
-def _shrunk(model: Any, by: float) -> None:
-    for value in model.parameters():
-        value.mul_(by)
-
-
 def truth_of_run(case: RunCase, folder: Path) -> str:
     """Why the checkpoint answers nothing, as Transformers shows it; "" where it answers."""
     try:
-        auto = getattr(transformers, f"AutoModelFor{_AUTO[case.kind, case.task]}")
+        task = "AudioClassification" if case.kind == "sound" else case.task
+        auto = getattr(transformers, f"AutoModelFor{task}")
         model = auto.from_pretrained(folder).eval()
         encoded = list(_own_inputs(case, folder))
         with torch.no_grad():
@@ -398,16 +374,6 @@ def truth_of_run(case: RunCase, folder: Path) -> str:
     if bool((spread <= least).all()) if case.dtype == "float32" else not bool(spread.any()):
         return f"the same scores for all inputs (spread {float(spread.max()):.2g} of {float(scale.max()):.2g})"
     return ""
-
-
-_AUTO = {
-    ("text", "SequenceClassification"): "SequenceClassification",
-    ("text", "TokenClassification"): "TokenClassification",
-    ("text", "QuestionAnswering"): "QuestionAnswering",
-    ("text", "MultipleChoice"): "MultipleChoice",
-    ("image", "ImageClassification"): "ImageClassification",
-    ("sound", "SequenceClassification"): "AudioClassification",
-}  # fmt: skip
 
 
 def _scores(output: Any) -> torch.Tensor:
@@ -491,29 +457,35 @@ def run_here() -> None:
     trial_process._call_worker = lambda worker, size, function, *given: function(*given)  # type: ignore[assignment]
 
 
-def main() -> int:
-    """Prints each disagreement and a summary; fails if there is any."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def chosen(
+    description: str | None, broken: Sequence[NamedCase], healthy: Sequence[NamedCase], *flags: str
+) -> tuple[argparse.Namespace, list[NamedCase]]:
+    """The options of a whole table and its cases that they choose; prepares this process to judge them."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--every", type=int, default=1, help="one of every so many cases")
     parser.add_argument("--only", default="", help="a part of the names")
     parser.add_argument("--kind", choices=("broken", "healthy", "all"), default="all")
+    for flag in flags:
+        parser.add_argument(flag, action="store_true")
     given = parser.parse_args()
     warnings.filterwarnings("ignore")
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     run_here()
+    cases = {"broken": broken, "healthy": healthy, "all": (*broken, *healthy)}[given.kind]
+    return given, [case for case in sampled(cases, given.every) if given.only in case.name]
+
+
+def main() -> int:
+    """Prints each disagreement and a summary; fails if there is any."""
     counts = Counter[str]()
-    cases = [*(broken() if given.kind != "healthy" else ()), *(healthy() if given.kind != "broken" else ())]
-    for case in cases:
-        if given.only not in case.name or zlib.crc32(case.name.encode()) % given.every:
-            continue
+    for case in chosen(__doc__, tuple(broken()), tuple(healthy()))[1]:
         with tempfile.TemporaryDirectory() as folder:
             found = run_case(case, Path(folder) / "model")
         kind = "broken" if found.truth else "healthy"
-        counts.update(
-            [kind, *([f"{kind}: wrong"] if found.is_wrong else []), *([] if found.ran else [f"{kind}: not run"])]
-        )
+        counts.update([kind, *([] if found.ran else [f"{kind}: not run"])])
         if found.is_wrong:
+            counts[f"{kind}: wrong"] += 1
             print(f"{found.case}: {found.truth or 'works'} | {found.verdict}: {found.said}", flush=True)
     print(dict(sorted(counts.items())))
     return int(any("wrong" in name for name in counts))

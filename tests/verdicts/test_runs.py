@@ -9,6 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import transformers
+from torch.nn import functional
+from transformers import BertForSequenceClassification
 
 import headscope
 from headscope.checks.trial_process import TrialProcess
@@ -17,8 +21,10 @@ from headscope.core.source.checkpoint import examine
 from headscope.core.source.request import Request
 from headscope.shared.trial import deciding, opening
 from headscope.shell.app import main
+from tests.families import FAMILIES
 from tests.verdicts import runs
 from tests.verdicts.cases import sampled
+from tests.verdicts.models import trained
 
 CASES = (*runs.broken(), *runs.healthy())
 _EVERY = 12
@@ -37,13 +43,18 @@ def test_the_table_is_large() -> None:
     assert len({case.name for case in CASES}) == len(CASES)
 
 
-def made(folder: Path, name: str = "Bert english float32") -> Path:
-    return next(case for case in CASES if case.name == name).write(folder)
+def case_named(name: str) -> runs.RunCase:
+    return next(case for case in CASES if case.name == name)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A checkpoint that answers."""
+    return case_named("Bert english float32").write(tmp_path / "model")
 
 
 @pytest.mark.usefixtures("runs_here")
-def test_the_json_says_what_was_run_and_seen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = made(tmp_path / "model")
+def test_the_json_says_what_was_run_and_seen(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["check", str(folder), "--for", "inference", "--run", "--json"])
     found = json.loads(capsys.readouterr().out)["results"][0]
     assert found["scope"]["run"] == {"inputs": 14, "batches": 1, "calls": 19, "device": "cpu"}
@@ -56,16 +67,13 @@ def test_the_json_says_what_was_run_and_seen(tmp_path: Path, capsys: pytest.Capt
 
 @pytest.mark.usefixtures("runs_here")
 def test_the_headline_says_whether_the_model_ran(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "500")
-    folder = made(tmp_path / "model")
     ignored = ["--ignore", "HS502,HS202", "-q"]
     assert main(["check", str(folder), "--run", *ignored]) in (0, 3)
-    assert (
-        "for inference (the checkpoint gives its head)" in (said := capsys.readouterr().out)
-        and "ran on 14 texts" in said
-    )
+    said = capsys.readouterr().out
+    assert "for inference (the checkpoint gives its head)" in said and "ran on 14 texts" in said
     assert main(["check", str(folder), "--no-run", "--for", "inference", *ignored]) in (0, 3)
     assert "not run: --no-run leaves it out" in capsys.readouterr().out
     assert main(["check", "roberta-base", "--offline", "-q"]) == 0
@@ -78,8 +86,7 @@ def test_a_run_that_is_asked_for_and_can_not_be_is_not_determined(capsys: pytest
     assert "Not determined" in capsys.readouterr().out
 
 
-def test_memory_decides_before_anything_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = made(tmp_path / "model")
+def test_memory_decides_before_anything_is_loaded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(deciding.OFF)
     checkpoint = examine("check", Request(Location(str(folder))), None)
     assert deciding.why_not_run(checkpoint) == ""
@@ -88,30 +95,29 @@ def test_memory_decides_before_anything_is_loaded(tmp_path: Path, monkeypatch: p
     assert deciding.why_not_run(checkpoint, is_wanted=True) == ""
 
 
-@pytest.mark.parametrize("ending", ["kill", "time"])
-def test_a_process_that_dies_is_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
-    folder = made(tmp_path / "model")
-    request = Request(Location(str(folder)), run=True)
-    checkpoint = examine("check", request, None)
-    monkeypatch.setattr(opening, "run_checkpoint", _killed if ending == "kill" else _late)
-    if ending == "time":
-        monkeypatch.setattr("headscope.checks.trial_process._SECONDS", 0.5)
-    with TrialProcess() as process:
-        found = process.run(checkpoint, lambda sentence: None)
-    assert isinstance(found, str)
-    assert ("signal 9" if ending == "kill" else "seconds") in found
-
-
-def _killed(request: Request, device: str) -> Any:
+def killed(request: Request, device: str) -> Any:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _late(request: Request, device: str) -> Any:
+def late(request: Request, device: str) -> Any:
     time.sleep(60)
 
 
-def test_a_real_process_runs_the_model_and_the_cache_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = made(tmp_path / "model")
+@pytest.mark.parametrize(("run", "seconds", "said"), [(killed, 60, "signal 9"), (late, 0.5, "seconds")])
+def test_a_process_that_dies_is_a_reason(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, run: object, seconds: float, said: str
+) -> None:
+    checkpoint = examine("check", Request(Location(str(folder)), run=True), None)
+    monkeypatch.setattr(opening, "run_checkpoint", run)
+    monkeypatch.setattr("headscope.checks.trial_process._SECONDS", seconds)
+    with TrialProcess() as process:
+        found = process.run(checkpoint, lambda sentence: None)
+    assert isinstance(found, str) and said in found
+
+
+def test_a_real_process_runs_the_model_and_the_cache_keeps_it(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("HEADSCOPE_NO_CACHE")
     monkeypatch.setenv("HEADSCOPE_CACHE", str(tmp_path / "cache"))
     first = headscope.check(folder, "inference", run=True, cache=True)
@@ -122,7 +128,7 @@ def test_a_real_process_runs_the_model_and_the_cache_keeps_it(tmp_path: Path, mo
 
 @pytest.mark.usefixtures("runs_here")
 def test_a_scan_runs_local_folders_on_request(tmp_path: Path) -> None:
-    folder = made(tmp_path / "model", "is_decoder Bert")
+    folder = case_named("is_decoder Bert").write(tmp_path)
     (plain,) = headscope.scan([str(folder)], workers=0, profile="inference")
     (ran,) = headscope.scan([str(folder)], workers=0, profile="inference", run=True)
     assert (plain.run, plain.not_run) == (False, "scan runs models only with --run")
@@ -130,10 +136,6 @@ def test_a_scan_runs_local_folders_on_request(tmp_path: Path) -> None:
 
 
 def test_a_model_in_memory_is_called_and_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
-    from tests.verdicts.models import trained
-
     monkeypatch.delenv(deciding.OFF)
     model = trained("bert").model
     state, mode = torch.get_rng_state(), model.training
@@ -150,8 +152,6 @@ def test_a_model_in_memory_is_called_and_left_as_it_was(monkeypatch: pytest.Monk
 @pytest.mark.usefixtures("runs_here")
 @pytest.mark.parametrize("family", ["Bart", "MBart", "T5"])
 def test_padding_that_is_the_end_of_a_text_fails_in_a_batch(family: str, tmp_path: Path) -> None:
-    import transformers
-
     config = {"pad_token_id": 3} | ({"decoder_start_token_id": 3} if family == "T5" else {})
     folder = runs.RunCase("end", family, config=config, tokenizer={"pad_token": "[SEP]"}).write(tmp_path)
     model: Any = transformers.AutoModelForSequenceClassification.from_pretrained(folder)
@@ -170,8 +170,7 @@ def test_padding_that_is_the_end_of_a_text_fails_in_a_batch(family: str, tmp_pat
 @pytest.mark.usefixtures("runs_here")
 @pytest.mark.parametrize(("family", "verdict"), [("ViT", "failed"), ("ResNet", "passed")])
 def test_a_processor_that_keeps_the_shape_is_tried_with_several(family: str, verdict: str, tmp_path: Path) -> None:
-    case = next(case for case in CASES if case.name == f"no crop {family}")
-    ran = runs.run_case(case, tmp_path)
+    ran = runs.run_case(case_named(f"no crop {family}"), tmp_path)
     assert (ran.verdict, ran.truth.startswith("raises ValueError: Input image size")) == (verdict, family == "ViT")
     (found,) = [item for item in headscope.check(tmp_path, "inference", run=True).findings if item.id == "HS521"]
     assert ("7 of 8 images raise" in found.message) == (family == "ViT") and "do_center_crop" in found.remedy
@@ -193,9 +192,6 @@ def test_a_processor_that_keeps_the_shape_is_tried_with_several(family: str, ver
 def test_a_processor_that_leaves_nothing_of_an_image_is_named(
     changes: dict[str, Any], spread: float | None, tmp_path: Path
 ) -> None:
-    import torch
-    import transformers
-
     folder = runs.RunCase("pixels", "ViT", "ImageClassification").write(tmp_path)
     runs.edit_json(folder / "preprocessor_config.json", **changes)
     processor = transformers.AutoImageProcessor.from_pretrained(folder)
@@ -220,10 +216,6 @@ def test_a_model_that_no_trace_can_follow_is_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_fused", [False, True])
 def test_a_dropout_that_is_always_on_is_seen_in_memory(monkeypatch: pytest.MonkeyPatch, is_fused: bool) -> None:
-    import torch
-    from torch.nn import functional
-    from transformers import BertConfig, BertForSequenceClassification
-
     class Noisy(BertForSequenceClassification):
         def forward(self, **given: Any) -> Any:
             returned = super().forward(**given)
@@ -233,17 +225,13 @@ def test_a_dropout_that_is_always_on_is_seen_in_memory(monkeypatch: pytest.Monke
             return returned
 
     monkeypatch.delenv(deciding.OFF)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 37}
-    model = Noisy(BertConfig(vocab_size=99, num_labels=8, **sizes)).eval()
+    model = Noisy(FAMILIES["bert"].build_config(num_labels=8)).eval()
     state = torch.get_rng_state()
     assert "HS526" in {item.id for item in headscope.check(model, "inference").findings}
     assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_a_model_in_memory_can_be_trained_after_it_was_called(monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-    from transformers import BertConfig, BertForSequenceClassification
-
     class Keeps(BertForSequenceClassification):
         scale = None
 
@@ -255,8 +243,7 @@ def test_a_model_in_memory_can_be_trained_after_it_was_called(monkeypatch: pytes
             return returned
 
     monkeypatch.delenv(deciding.OFF)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 37}
-    model = Keeps(BertConfig(vocab_size=99, num_labels=3, **sizes))
+    model = Keeps(FAMILIES["bert"].build_config(num_labels=3))
     assert headscope.check(model, "training").trial is not None
     model(input_ids=torch.randint(5, 99, (2, 6))).logits.sum().backward()
     assert model.classifier.weight.grad is not None

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2ForSequenceClassification
 
-from tests.verification.tiny import TINY, adapted
+from tests.verification.tiny import TINY, adapted, loaded
 
 
 @pytest.fixture(scope="module")
@@ -15,6 +15,11 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(3)
     BertForSequenceClassification(BertConfig(**TINY)).save_pretrained(folder)
     return folder
+
+
+@pytest.fixture
+def model(saved: Path) -> BertForSequenceClassification:
+    return loaded(saved)
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,9 @@ from accelerate import cpu_offload, disk_offload
 
 import headscope
 from headscope.core.facts.verdict import Verdict
+from headscope.core.source.live.module import unwrap
+from headscope.shared.loaded.head_memory import HeadMemory
+from headscope.slices.loaded.save_verification import SaveWatch, selection_of_saves
 from tests.verification.tiny import loaded
 
 TOKENS = torch.arange(9)[None]
@@ -43,8 +46,9 @@ def test_an_offloaded_model_is_compared(saved: Path, offload: Callable[..., Any]
 
 
 @pytest.mark.parametrize("offload", WAYS)
-def test_an_offloaded_head_that_changed_is_caught(saved: Path, offload: Callable[..., Any], tmp_path: Path) -> None:
-    model = loaded(saved)
+def test_an_offloaded_head_that_changed_is_caught(
+    saved: Path, model: Any, offload: Callable[..., Any], tmp_path: Path
+) -> None:
     with torch.no_grad():
         model.classifier.weight += 1
     model = offload(model, tmp_path)
@@ -87,11 +91,6 @@ def test_the_head_of_an_offloaded_model_is_traced(saved: Path, tmp_path: Path) -
     assert [item.name for item in model.head.parameters] == [item.name for item in whole.head.parameters]
 
 
-def test_a_save_of_which_nothing_was_compared_is_never_green(saved: Path) -> None:
-    from headscope.core.source.live.module import unwrap
-    from headscope.shared.loaded.head_memory import HeadMemory
-    from headscope.slices.loaded.save_verification import SaveWatch, selection_of_saves
-
-    model = loaded(saved)
+def test_a_save_of_which_nothing_was_compared_is_never_green(model: Any, saved: Path) -> None:
     result = SaveWatch(HeadMemory(unwrap(model), ()), selection_of_saves()).compare(model, saved)
     assert result.verdict is Verdict.NOT_DETERMINED

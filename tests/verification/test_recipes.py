@@ -10,12 +10,12 @@ from typing import Any
 import peft
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
 import headscope
 from headscope.shell.app import main
-from tests.verification.tiny import TINY, adapted
+from tests.edits import edit_tensors
+from tests.verification.tiny import TINY, adapted, loaded, with_adapter
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -51,25 +51,17 @@ def adapt(folder: str) -> None:
     adapted(Path(folder), Path("base"), target_modules=["query"])
 
 
-def merge(folder: str) -> None:
-    model = BertForSequenceClassification.from_pretrained("base")
-    peft.PeftModel.from_pretrained(model, "adapter").merge_and_unload().save_pretrained(folder)
-
-
 def without_classifier(folder: str) -> None:
-    path = Path(folder, "model.safetensors")
-    left = {key: item for key, item in load_file(path).items() if "classifier" not in key}
-    save_file(left, path, metadata={"format": "pt"})
+    edit_tensors(
+        Path(folder, "model.safetensors"),
+        lambda state: {key: item for key, item in state.items() if "classifier" not in key},
+    )
 
 
 @pytest.fixture(autouse=True)
 def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CHECKPOINT", "trained")
-
-
-def lora() -> None:
-    adapt("path/to/adapter")
 
 
 def lora_lost() -> None:
@@ -81,21 +73,7 @@ def lora_lost() -> None:
 
 def merged() -> None:
     adapt("adapter")
-    merge("merged")
-
-
-def merged_lost() -> None:
-    merged()
-    BertForSequenceClassification.from_pretrained("base").save_pretrained("merged")
-
-
-def trained() -> None:
-    save("trained")
-
-
-def trained_lost() -> None:
-    trained()
-    without_classifier("trained")
+    with_adapter(Path("base"), Path("adapter")).merge_and_unload().save_pretrained("merged")
 
 
 def pushed() -> None:
@@ -108,17 +86,14 @@ def pushed() -> None:
     model.save_pretrained("model")
 
 
-def pushed_lost() -> None:
-    pushed()
-    without_classifier("model")
-
-
-RECIPES = [
-    ("recipes.md", "After LoRA", lora, lora_lost),
-    ("recipes.md", "After a merge", merged, merged_lost),
-    ("verify.md", "In CI, before a push to the Hub", trained, trained_lost),
-    ("recipes.md", "Before a push to the Hub", pushed, pushed_lost),
-]
+RECIPES: list[tuple[str, str, Callable[[], None], Callable[[], None]]] = [
+    ("recipes.md", "After LoRA", lambda: adapt("path/to/adapter"), lora_lost),
+    ("recipes.md", "After a merge", merged, lambda: loaded(Path("base")).save_pretrained("merged")),
+    (
+        "verify.md", "In CI, before a push to the Hub", lambda: save("trained"), lambda: without_classifier("trained"),
+    ),
+    ("recipes.md", "Before a push to the Hub", pushed, lambda: without_classifier("model")),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("page", "heading", "healthy", "lost"), RECIPES, ids=[item[1] for item in RECIPES])

@@ -10,18 +10,21 @@ from typing import Any
 import peft
 import pytest
 import torch
-from families import FAMILIES
 from safetensors.torch import load_file, save_file
-from saving import FORMATS
 from torch import nn
 from transformers import BertConfig, BertForSequenceClassification, BertForTokenClassification, BertModel
 
 import headscope
 from headscope.core.facts.verdict import Verdict
-from headscope.errors import NotFound, UsageError
+from headscope.core.source.live.module import unwrap
+from headscope.errors import Malformed, NotFound, UsageError
 from headscope.shared.loaded.facts import Scope, TensorStatus
+from headscope.shared.loaded.head_memory import HeadMemory
+from headscope.slices.loaded.save_verification import SaveWatch, selection_of_saves
 from tests.edits import edit_json, edit_tensors
-from tests.verification.tiny import HEAD, TINY, ids
+from tests.families import FAMILIES
+from tests.saving import FORMATS
+from tests.verification.tiny import HEAD, TINY, ids, loaded, reloaded
 
 LABELS = {"id2label": {0: "no", 1: "yes"}, "label2id": {"no": 0, "yes": 1}}
 
@@ -34,9 +37,15 @@ def base(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def model(base: Path) -> BertForSequenceClassification:
-    made = BertForSequenceClassification.from_pretrained(base, **LABELS)
+    made = loaded(base, **LABELS)
     nn.init.normal_(made.classifier.bias)
     return made
+
+
+@pytest.fixture
+def folder(model: Any, tmp_path: Path) -> Path:
+    model.save_pretrained(tmp_path / "saved")
+    return tmp_path / "saved"
 
 
 def lacking(folder: Path, cls: Any = BertForSequenceClassification) -> set[str]:
@@ -82,14 +91,13 @@ def test_a_save_of_what_the_model_has_become_passes(
     assert (result.verdict, result.findings) == (Verdict.PASSED, ())
 
 
-def test_the_whole_model_is_read_and_with_head_the_head_alone(model: Any, tmp_path: Path) -> None:
-    model.save_pretrained(tmp_path / "saved")
-    stored = load_file(tmp_path / "saved" / "model.safetensors")
-    result = headscope.verify_save(model, tmp_path / "saved")
+def test_the_whole_model_is_read_and_with_head_the_head_alone(model: Any, folder: Path) -> None:
+    stored = load_file(folder / "model.safetensors")
+    result = headscope.verify_save(model, folder)
     assert result.bytes_read == sum(item.nbytes for item in stored.values())
     assert result.scope == Scope(len(stored), len(stored))
     assert " live model: 41 of 41 tensors" in str(result)
-    result = headscope.verify_save(model, tmp_path / "saved", head=True)
+    result = headscope.verify_save(model, folder, head=True)
     assert result.bytes_read == sum(stored[name].nbytes for name in HEAD)
     assert result.scope == Scope(len(stored), len(HEAD), head_only=True)
     assert " live head: 4 of 41 tensors" in str(result)
@@ -155,15 +163,14 @@ def test_the_merged_save_of_a_live_adapter_passes(model: Any, number: int, dtype
 # Each fault is made for real, and caught.
 
 
-def test_one_more_step_after_the_save_is_seen(model: Any, tmp_path: Path) -> None:
-    model.save_pretrained(tmp_path / "saved")
+def test_one_more_step_after_the_save_is_seen(model: Any, folder: Path) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     model(input_ids=torch.tensor([[5, 6, 7]]), labels=torch.tensor([1])).loss.backward()
     optimizer.step()
-    result = headscope.verify_save(model, tmp_path / "saved")
+    result = headscope.verify_save(model, folder)
     assert ids(result) == ["HS713", "HS719"]
-    assert ids(headscope.verify_save(model, tmp_path / "saved", head=True)) == ["HS713"]
-    stored = load_file(tmp_path / "saved" / "model.safetensors")
+    assert ids(headscope.verify_save(model, folder, head=True)) == ["HS713"]
+    stored = load_file(folder / "model.safetensors")
     now = model.state_dict()
     assert set(result.findings[0].parameters) == {name for name in HEAD if not torch.equal(stored[name], now[name])}
     errors = {item.name: item.max_error for item in result.tensors}
@@ -174,8 +181,7 @@ def test_one_more_step_after_the_save_is_seen(model: Any, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("unfrozen", [False, True])
 def test_an_adapter_without_its_head_is_caught(base: Path, unfrozen: bool, tmp_path: Path) -> None:
-    model = BertForSequenceClassification.from_pretrained(base, **LABELS)
-    wrapped = peft.get_peft_model(model, peft.LoraConfig(task_type=None, target_modules=["query"]))
+    wrapped = peft.get_peft_model(loaded(base, **LABELS), peft.LoraConfig(task_type=None, target_modules=["query"]))
     wrapped.base_model.model.classifier.requires_grad_(unfrozen)
     wrapped.save_pretrained(tmp_path / "adapter")
     assert not any("classifier" in key for key in load_file(tmp_path / "adapter" / "adapter_model.safetensors"))
@@ -183,20 +189,17 @@ def test_an_adapter_without_its_head_is_caught(base: Path, unfrozen: bool, tmp_p
     assert ids(result) == ["HS714"]
     assert set(result.findings[0].parameters) == {"classifier.weight", "classifier.bias"}
     assert "modules_to_save=['classifier']" in result.findings[0].remedy
-    again = peft.PeftModel.from_pretrained(
-        BertForSequenceClassification.from_pretrained(base, **LABELS), tmp_path / "adapter"
-    )
+    again = peft.PeftModel.from_pretrained(loaded(base, **LABELS), tmp_path / "adapter")
     assert not torch.equal(again.base_model.model.classifier.weight, wrapped.base_model.model.classifier.weight)
 
 
 def test_a_trained_head_of_a_checkpoint_that_the_adapter_lacks_is_caught(model: Any, tmp_path: Path) -> None:
-    model.save_pretrained(tmp_path / "whole")
-    loaded = BertForSequenceClassification.from_pretrained(tmp_path / "whole")
-    wrapped = peft.get_peft_model(loaded, peft.LoraConfig(target_modules=["query"]))
+    trained = reloaded(model, tmp_path / "whole")
+    wrapped = peft.get_peft_model(trained, peft.LoraConfig(target_modules=["query"]))
     wrapped.save_pretrained(tmp_path / "adapter")
     assert headscope.verify_save(wrapped, tmp_path / "adapter").verdict is Verdict.PASSED
     with torch.no_grad():
-        loaded.classifier.weight += 1
+        trained.classifier.weight += 1
     wrapped.save_pretrained(tmp_path / "adapter")
     result = headscope.verify_save(wrapped, tmp_path / "adapter")
     assert ids(result) == ["HS714"]
@@ -212,15 +215,13 @@ def test_an_adapter_on_a_base_that_is_not_there_is_not_determined(model: Any, tm
     assert any("pooler" in gap.topic for gap in result.not_determined)
 
 
-def test_labels_that_the_save_lost_or_has_in_another_order_are_caught(model: Any, tmp_path: Path) -> None:
-    model.save_pretrained(tmp_path / "saved")
+def test_labels_that_the_save_lost_or_has_in_another_order_are_caught(model: Any, folder: Path) -> None:
     own, model.config.id2label = model.config.id2label, {0: "yes", 1: "no"}
-    assert ids(headscope.verify_save(model, tmp_path / "saved")) == ["HS715"]
+    assert ids(headscope.verify_save(model, folder)) == ["HS715"]
     model.config.id2label = own
-    edit_json(tmp_path / "saved" / "config.json", {}, without=("id2label", "label2id"))
-    again = BertForSequenceClassification.from_pretrained(tmp_path / "saved")
-    assert again.config.id2label == {0: "LABEL_0", 1: "LABEL_1"}
-    result = headscope.verify_save(model, tmp_path / "saved")
+    edit_json(folder / "config.json", {}, without=("id2label", "label2id"))
+    assert loaded(folder).config.id2label == {0: "LABEL_0", 1: "LABEL_1"}
+    result = headscope.verify_save(model, folder)
     assert (result.verdict, ids(result)) == (Verdict.FAILED, ["HS715"])
 
 
@@ -242,10 +243,8 @@ def test_a_shorter_dtype_is_a_warning(model: Any, dtype: torch.dtype, tmp_path: 
     assert headscope.verify_save(model, tmp_path / "saved", fail_on="warning").verdict is Verdict.FAILED
 
 
-def test_a_longer_dtype_is_a_warning(model: Any, tmp_path: Path) -> None:
-    model.save_pretrained(tmp_path / "saved")
-    result = headscope.verify_save(model.to(torch.bfloat16), tmp_path / "saved")
-    assert ids(result) == ["HS716"]
+def test_a_longer_dtype_is_a_warning(model: Any, folder: Path) -> None:
+    assert ids(headscope.verify_save(model.to(torch.bfloat16), folder)) == ["HS716"]
 
 
 def test_a_shard_that_was_deleted_is_caught(model: Any, tmp_path: Path) -> None:
@@ -261,25 +260,16 @@ def test_a_shard_that_was_deleted_is_caught(model: Any, tmp_path: Path) -> None:
     assert result.verdict is Verdict.FAILED
 
 
-def test_a_live_placeholder_is_not_determined(model: Any, tmp_path: Path) -> None:
-    from headscope.core.source.live.module import unwrap
-    from headscope.shared.loaded.head_memory import HeadMemory
-    from headscope.slices.loaded.save_verification import SaveWatch, selection_of_saves
-
-    model.save_pretrained(tmp_path / "saved")
+def test_a_live_placeholder_is_not_determined(model: Any, folder: Path) -> None:
     memory = HeadMemory(unwrap(model), HEAD)
     model.classifier.weight.data = torch.empty(0)
-    result = SaveWatch(memory, selection_of_saves()).compare(model, tmp_path / "saved")
+    result = SaveWatch(memory, selection_of_saves()).compare(model, folder)
     assert result.verdict is Verdict.NOT_DETERMINED
     assert result.not_determined[0].topic == "classifier.weight"
 
 
 def test_a_head_that_the_save_of_a_sharded_model_left_out_is_caught(model: Any, tmp_path: Path) -> None:
     """No process holds the whole numbers; that the save has no key for the head shows without them."""
-    from headscope.core.source.live.module import unwrap
-    from headscope.shared.loaded.head_memory import HeadMemory
-    from headscope.slices.loaded.save_verification import SaveWatch, selection_of_saves
-
     model.save_pretrained(tmp_path / "whole")
     model.bert.save_pretrained(tmp_path / "saved")
     watch = SaveWatch(HeadMemory(replace(unwrap(model), is_sharded=True), HEAD), selection_of_saves(ignore="HS715"))
@@ -362,10 +352,7 @@ def test_saves_of_accelerate_pass(model: Any, safe: bool, tmp_path: Path) -> Non
         assert "HS713" in ids(headscope.verify_save(prepared, tmp_path / folder))
 
 
-def test_a_fully_broken_file_is_an_error(model: Any, tmp_path: Path) -> None:
-    from headscope.errors import Malformed
-
-    model.save_pretrained(tmp_path / "saved")
-    (tmp_path / "saved" / "model.safetensors").write_bytes(b"\x00" * 100)
+def test_a_fully_broken_file_is_an_error(model: Any, folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(b"\x00" * 100)
     with pytest.raises(Malformed):
-        headscope.verify_save(model, tmp_path / "saved")
+        headscope.verify_save(model, folder)

@@ -15,10 +15,11 @@ from torch import nn
 import headscope
 from headscope.checks import trial_process
 from headscope.core.facts.verdict import Verdict
+from headscope.integrations.gate import TrainingGate
 from headscope.shared.trial.deciding import OFF
 from tests.edits import edit_json
 from tests.verdicts.models import trained
-from tests.verification.tiny import ids
+from tests.verification.tiny import adapted, drawn_lora, ids, loaded
 
 
 @pytest.fixture(autouse=True)
@@ -36,26 +37,10 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def loaded(folder: Path) -> Any:
-    return transformers.AutoModelForSequenceClassification.from_pretrained(folder)
-
-
-def _hooked(model: Any) -> None:
-    model.classifier.register_forward_hook(lambda module, given, scores: scores.flip(-1))
-
-
-def _hidden_weight(model: Any) -> None:
-    model.classifier.__dict__["weight"] = model.classifier.weight.detach() * 3
-
-
 def _other_epsilon(model: Any) -> None:
     for module in model.modules():
         if isinstance(module, nn.LayerNorm):
             module.eps = 1.0
-
-
-def _always_dropping(model: Any) -> None:
-    model.classifier.register_forward_pre_hook(lambda module, given: (nn.functional.dropout(given[0], 0.5, True),))
 
 
 def _other_activation(model: Any) -> None:
@@ -63,44 +48,36 @@ def _other_activation(model: Any) -> None:
         layer.intermediate.intermediate_act_fn = nn.ReLU()
 
 
-def _causal(model: Any) -> None:
-    model.config.is_decoder = True
+def _dropout(module: nn.Module, given: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
+    return (nn.functional.dropout(given[0], 0.5, True),)
 
 
-def _failing(model: Any) -> None:
-    model.forward = lambda **given: 1 / 0
+CHANGES: dict[str, Callable[[Any], object]] = {
+    "a hook": lambda model: model.classifier.register_forward_hook(lambda module, given, scores: scores.flip(-1)),
+    "a hidden weight": lambda model: vars(model.classifier).update(weight=model.classifier.weight.detach() * 3),
+    "another epsilon": _other_epsilon,
+    "always dropping": lambda model: model.classifier.register_forward_pre_hook(_dropout),
+    "another activation": _other_activation,
+    "causal": lambda model: vars(model.config).update(is_decoder=True),
+    "failing": lambda model: vars(model).update(forward=lambda **given: 1 / 0),
+    "another forward of the head": lambda model: vars(model.classifier).update(
+        forward=lambda hidden: nn.functional.linear(hidden, model.classifier.weight)
+    ),
+}
 
 
-def _other_head(model: Any) -> None:
-    model.classifier = nn.Sequential(nn.Identity(), model.classifier)[1]
-    model.classifier.forward = lambda hidden: nn.functional.linear(hidden, model.classifier.weight)
-
-
-CHANGES = [_hooked, _hidden_weight, _other_epsilon, _always_dropping, _other_activation, _causal, _failing, _other_head]
-
-
-@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
-def test_what_no_tensor_shows_is_found_by_the_scores(change: Callable[[Any], None], stored: Path) -> None:
+@pytest.mark.parametrize("case", CHANGES)
+def test_what_no_tensor_shows_is_found_by_the_scores(case: str, stored: Path) -> None:
     model = loaded(stored)
-    change(model)
+    CHANGES[case](model)
     found = headscope.verify(model, stored)
     assert ids(found) == ["HS709"], str(found)
     assert headscope.verify(model, stored, head=True).scores is None
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda model: None,
-        lambda model: model.train(),
-        lambda model: model.to(torch.bfloat16),
-        lambda model: model.double(),
-    ],
-    ids=["as loaded", "in train mode", "bfloat16", "float64"],
-)
-def test_a_model_as_it_was_loaded_passes(change: Callable[[Any], None], stored: Path) -> None:
-    model = loaded(stored)
-    change(model)
+@pytest.mark.parametrize("change", ["eval", "train", "bfloat16", "double"])
+def test_a_model_as_it_was_loaded_passes(change: str, stored: Path) -> None:
+    model = getattr(loaded(stored), change)()
     mode, state = model.training, torch.get_rng_state()
     found = headscope.verify(model, stored)
     assert "HS709" not in ids(found), str(found)
@@ -110,8 +87,7 @@ def test_a_model_as_it_was_loaded_passes(change: Callable[[Any], None], stored: 
 
 
 def test_a_switched_off_adapter_is_found(stored: Path, tmp_path: Path) -> None:
-    settings = peft.LoraConfig(task_type="SEQ_CLS", r=2, target_modules=["query"], init_lora_weights=False)
-    peft.get_peft_model(loaded(stored), settings).save_pretrained(tmp_path)
+    adapted(tmp_path, stored, target_modules=["query"])
     model: Any = peft.AutoPeftModelForSequenceClassification.from_pretrained(tmp_path, num_labels=3)
     assert ids(headscope.verify(model, tmp_path)) == []
     for module in model.modules():
@@ -162,8 +138,7 @@ def test_a_saved_configuration_that_is_another_one_is_found(
 
 
 def test_a_merged_model_in_the_folder_of_its_adapter_is_found(stored: Path, tmp_path: Path) -> None:
-    settings = peft.LoraConfig(task_type="SEQ_CLS", r=2, target_modules=["query"], init_lora_weights=False)
-    model = peft.get_peft_model(loaded(stored), settings)
+    model = drawn_lora(stored, target_modules=["query"])
     model.save_pretrained(tmp_path)
     assert ids(headscope.verify_save(model, tmp_path)) == []
     merged = model.merge_and_unload()
@@ -181,8 +156,6 @@ def test_a_healthy_save_passes_in_a_process(stored: Path, tmp_path: Path) -> Non
 
 
 def test_the_end_of_a_training_loads_its_save_again(stored: Path, tmp_path: Path) -> None:
-    from headscope.integrations.gate import TrainingGate
-
     model = loaded(stored)
     gate = TrainingGate(on_fail="warn")
     gate.begin(model, torch.optim.SGD(model.parameters(), 0.1))

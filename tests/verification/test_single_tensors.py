@@ -1,11 +1,9 @@
 """One tensor at a time: what it is compared with, and what is missing, unused or dropped beside it."""
 
-from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import peft
 import pytest
 import torch
 import transformers
@@ -28,7 +26,7 @@ from headscope.shared.loaded.pairing import StoredPairing
 from headscope.shared.loaded.tensor_checks import IN_A_PICKLE, against_saved, checked, open_gaps, unchecked
 from tests.edits import edit_tensors
 from tests.families import FAMILIES
-from tests.verification.tiny import METHODS, TINY, adapted
+from tests.verification.tiny import TINY, adapted, loaded, reloaded, saved_adapter, with_adapter
 
 # One tensor against the one that is stored, each way that numbers can differ
 
@@ -179,8 +177,7 @@ def test_one_tensor_whose_file_is_gone_or_beside_a_pickle_is_unknown(tmp_path: P
 
 def test_one_tensor_that_the_loader_makes_of_several(tmp_path: Path) -> None:
     config = MixtralConfig(**TINY, num_key_value_heads=2, num_local_experts=2)
-    MixtralForSequenceClassification(config).save_pretrained(tmp_path)
-    model = MixtralForSequenceClassification.from_pretrained(tmp_path)
+    model = reloaded(MixtralForSequenceClassification(config), tmp_path)
     pairing = paired(model, tmp_path)
     item = next(item for item in tensors_of(model) if item.name.endswith("0.mlp.experts.down_proj"))
     made = item.tensor.detach()
@@ -195,12 +192,10 @@ def test_one_tensor_that_the_loader_makes_of_several(tmp_path: Path) -> None:
 
 def test_one_tensor_that_follows_from_an_adapter(saved: Path, tmp_path: Path) -> None:
     """PEFT stores neither AdaLoRA's ranks nor its copies of the rows that it trains."""
-    for number, name in ((4, "ranknum"), (2, "trainable_tokens_original")):
-        folder = tmp_path / name
-        model = peft.get_peft_model(BertForSequenceClassification.from_pretrained(saved), deepcopy(METHODS[number]))
-        model.save_pretrained(folder)
-        live = peft.PeftModel.from_pretrained(BertForSequenceClassification.from_pretrained(saved), folder)
-        pairing = paired(live, folder)
+    for method, name in (("AdaLoRA", "ranknum"), ("tokens", "trainable_tokens_original")):
+        saved_adapter(method, saved, tmp_path / name)
+        live = with_adapter(saved, tmp_path / name)
+        pairing = paired(live, tmp_path / name)
         item = next(item for item in tensors_of(live) if name in item.name)
         for tensor, status in (
             (item.tensor, TensorStatus.COMPUTED if name == "ranknum" else EQUAL), (item.tensor + 1, DIFFERENT),
@@ -210,13 +205,10 @@ def test_one_tensor_that_follows_from_an_adapter(saved: Path, tmp_path: Path) ->
             assert (found.status, "computed" in found.reason) == (status, status is TensorStatus.COMPUTED)
 
 
-def test_one_weight_against_what_peft_merges(tmp_path: Path) -> None:
-    BertForSequenceClassification(BertConfig(**TINY)).save_pretrained(tmp_path / "base")
-    adapter = adapted(tmp_path / "adapter", tmp_path / "base")
-    base = BertForSequenceClassification.from_pretrained(tmp_path / "base")
-    before = deepcopy(base.state_dict())
-    live = peft.PeftModel.from_pretrained(base, adapter)
-    beside = StoredPairing(live, read_manifest(Location(str(tmp_path / "base"))), [])
+def test_one_weight_against_what_peft_merges(saved: Path, tmp_path: Path) -> None:
+    adapter = adapted(tmp_path / "adapter", saved)
+    before, live = loaded(saved).state_dict(), with_adapter(saved, adapter)
+    beside = StoredPairing(live, read_manifest(Location(str(saved))), [])
     lost = next(item for item in tensors_of(live) if "lora_A" in item.name)
     found = checked(lost, beside, is_head=True, is_live=True)
     assert (found.status, found.is_live, "adapter=" in found.reason) == (UNKNOWN, False, True)
@@ -252,8 +244,7 @@ def test_one_merge_that_is_not_finite_is_none(
     file = {"base": base / "model.safetensors", "adapter": adapter / "adapter_model.safetensors"}[lost]
     key = name if lost == "base" else f"base_model.model.{name.replace('weight', 'lora_B.weight')}"
     edit_tensors(file, lambda state: state | {key: torch.full_like(state[key], number)})
-    model = BertForSequenceClassification.from_pretrained(base)
-    merged = model if lost == "base" else peft.PeftModel.from_pretrained(model, adapter).merge_and_unload().to(dtype)
+    merged = loaded(base) if lost == "base" else with_adapter(base, adapter).merge_and_unload().to(dtype)
     assert not merged.get_parameter(name).isfinite().all()
     pairing = paired(merged, adapter)
     item = next(item for item in tensors_of(merged) if item.name == name)
@@ -276,8 +267,7 @@ def test_one_buffer_against_the_one_that_the_class_computes(
         assert (found.status, reason in found.reason) == (UNKNOWN, True)
 
 
-def test_one_buffer_of_whole_numbers_against_the_one_that_the_class_computes(saved: Path) -> None:
-    model = BertForSequenceClassification.from_pretrained(saved)
+def test_one_buffer_of_whole_numbers_against_the_one_that_the_class_computes(model: Any, saved: Path) -> None:
     pairing = paired(model, saved)
     item = next(item for item in tensors_of(model) if item.name == "bert.embeddings.position_ids")
     for tensor, status in ((item.tensor, TensorStatus.COMPUTED), (item.tensor + 1, DIFFERENT)):

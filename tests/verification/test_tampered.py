@@ -15,8 +15,8 @@ import transformers
 from torch import nn
 from transformers import (
     BertConfig,
-    BertForSequenceClassification,
     BertModel,
+    LlamaForSequenceClassification,
     ResNetConfig,
     ResNetForImageClassification,
     Wav2Vec2Config,
@@ -28,36 +28,32 @@ import headscope
 from headscope.core.facts.verdict import Verdict
 from headscope.shared.loaded.facts import TensorStatus
 from tests.families import FAMILIES
-from tests.verification.tiny import TINY, ids, lost_in_a_load
+from tests.verification.tiny import TINY, ids, loaded, lost_in_a_load, reloaded
 
 KINDS = ("bert", "roberta", "distilbert", "gpt2", "t5", "llama", "deberta-v2", "modernbert", "vit")
 
 # Healthy loads: each family in each dtype; tests/verification/test_loaded_models.py has the formats.
 
 SINGLE, BRAIN, HALF, DOUBLE = torch.float32, torch.bfloat16, torch.float16, torch.float64
-CASTS = [(name, SINGLE, loaded) for name in KINDS for loaded in (BRAIN, HALF)]
+CASTS = [(name, SINGLE, live) for name in KINDS for live in (BRAIN, HALF)]
 CASTS += [
-    (name, stored, loaded)
-    for name in ("bert", "llama")
-    for stored in (BRAIN, HALF, DOUBLE)
-    for loaded in (SINGLE, BRAIN)
+    (name, stored, live) for name in ("bert", "llama") for stored in (BRAIN, HALF, DOUBLE) for live in (SINGLE, BRAIN)
 ]
 
 
-@pytest.mark.parametrize(("name", "stored", "loaded"), CASTS, ids=str)
+@pytest.mark.parametrize(("name", "stored", "live"), CASTS, ids=str)
 def test_a_load_in_another_dtype_passes_whole(
-    name: str, stored: torch.dtype, loaded: torch.dtype, tmp_path: Path
+    name: str, stored: torch.dtype, live: torch.dtype, tmp_path: Path
 ) -> None:
     family = FAMILIES[name]
-    family.build(family.classifier).to(stored).save_pretrained(tmp_path)
-    model = getattr(transformers, family.classifier).from_pretrained(tmp_path, dtype=loaded)
+    model = reloaded(family.build(family.classifier).to(stored), tmp_path, dtype=live)
     result = headscope.verify(model, tmp_path)
     assert (result.verdict, ids(result)) == (Verdict.PASSED, []), str(result)
     assert result.scope.compared == result.scope.tensors
     assert not result.scope.head_only
     own = {item for item, _ in (*model.named_parameters(), *model.named_buffers())}
     assert own <= {item.name for item in result.tensors}
-    if (stored.itemsize, loaded) == (2, SINGLE):  # longer numbers hold the shorter ones
+    if (stored.itemsize, live) == (2, SINGLE):  # longer numbers hold the shorter ones
         assert {item.max_error for item in result.tensors if item.status is TensorStatus.CAST} == {0.0}
 
 
@@ -80,8 +76,7 @@ def test_speech_is_compared_whole_and_what_only_pretraining_needs_is_not_missed(
     convolutions = {"conv_dim": (8, 8), "conv_stride": (5, 2), "conv_kernel": (10, 3), "num_feat_extract_layers": 2}
     others = {"num_conv_pos_embeddings": 8, "num_conv_pos_embedding_groups": 2, "codevector_dim": 8}
     config = Wav2Vec2Config(**sizes, **convolutions, **others, proj_codevector_dim=8, classifier_proj_size=8)
-    Wav2Vec2ForSequenceClassification(config).save_pretrained(tmp_path / "own")
-    model = Wav2Vec2ForSequenceClassification.from_pretrained(tmp_path / "own")
+    model = reloaded(Wav2Vec2ForSequenceClassification(config), tmp_path / "own")
     for result in (headscope.verify(model, tmp_path / "own"), headscope.verify_save(model, tmp_path / "own")):
         assert (result.verdict, ids(result)) == (Verdict.PASSED, []), str(result)
         assert result.scope.compared == result.scope.tensors
@@ -94,8 +89,7 @@ def test_speech_is_compared_whole_and_what_only_pretraining_needs_is_not_missed(
 
 
 def test_a_model_without_a_head_is_compared_whole(tmp_path: Path) -> None:
-    BertModel(BertConfig(**TINY)).save_pretrained(tmp_path)
-    model = BertModel.from_pretrained(tmp_path)
+    model = reloaded(BertModel(BertConfig(**TINY)), tmp_path)
     for head in (False, True):
         result = headscope.verify(model, tmp_path, head=head)
         assert result.verdict is Verdict.PASSED
@@ -113,11 +107,8 @@ def test_a_model_without_a_head_is_compared_whole(tmp_path: Path) -> None:
 # Tampered loads.
 
 
-def redraw(name: str) -> Callable[[Any], None]:
-    def change(model: Any) -> None:
-        model.get_parameter(name).normal_()
-
-    return change
+def redraw(name: str) -> Callable[[Any], object]:
+    return lambda model: model.get_parameter(name).normal_()
 
 
 def zero_a_layer(model: Any) -> None:
@@ -125,12 +116,8 @@ def zero_a_layer(model: Any) -> None:
         item.zero_()
 
 
-def remove_a_layer(model: Any) -> None:
-    del model.bert.encoder.layer[1]
-
-
 def remove_a_layer_and_say_so(model: Any) -> None:
-    remove_a_layer(model)
+    model.bert.encoder.layer.pop(1)
     model.config.num_hidden_layers = 1
 
 
@@ -139,100 +126,59 @@ def swap_layers(model: Any) -> None:
     layers[0], layers[1] = layers[1], layers[0]
 
 
-def swap_heads(model: Any) -> None:
-    weight = model.bert.encoder.layer[0].attention.self.query.weight
-    weight.copy_(torch.cat([weight[16:], weight[:16]]))
-
-
-def transpose(model: Any) -> None:
-    model.bert.encoder.layer[0].attention.self.key.weight.t_()
-
-
-def through(dtype: torch.dtype) -> Callable[[Any], None]:
-    def change(model: Any) -> None:
-        model.to(dtype).to(torch.float32)
-
-    return change
-
-
-def one_number(model: Any) -> None:
-    model.bert.embeddings.LayerNorm.bias[3] += 1e-6
-
-
-def not_a_number(model: Any) -> None:
-    model.bert.encoder.layer[0].output.dense.weight[0, 0] = float("nan")
-
-
-def more_classes(model: Any) -> None:
-    model.classifier = nn.Linear(32, 5)
-
-
-def fewer_classes(model: Any) -> None:
+def one_class(model: Any) -> None:
     model.classifier = nn.Linear(32, 1)
     model.config.num_labels = 1
 
 
-def one_more_layer(model: Any) -> None:
-    model.bert.encoder.layer.append(deepcopy(model.bert.encoder.layer[0]))
-
-
-def no_encoder(model: Any) -> None:
-    model.bert.encoder.layer = nn.ModuleList()
-
-
-def empty_classifier(model: Any) -> None:
-    model.classifier.weight = nn.Parameter(torch.empty(0))
-
-
-def permuted_rows(model: Any) -> None:
-    model.classifier.weight.copy_(model.classifier.weight.flip(0))
-
-
-def infinite(model: Any) -> None:
-    model.bert.encoder.layer[0].output.dense.weight[0, 0] = float("inf")
-
-
-def one_parameter_more(model: Any) -> None:
-    model.classifier.scale = nn.Parameter(torch.ones(3))
-
-
-LOADS: dict[str, tuple[Callable[[Any], None], set[str]]] = {
+QUERY, DENSE = "bert.encoder.layer.0.attention.self.query.weight", "bert.encoder.layer.0.output.dense.weight"
+NAN, INFINITE = float("nan"), float("inf")
+LOADS: dict[str, tuple[Callable[[Any], object], set[str]]] = {
     "word embeddings redrawn": (redraw("bert.embeddings.word_embeddings.weight"), {"HS705"}),
     "position embeddings redrawn": (redraw("bert.embeddings.position_embeddings.weight"), {"HS705"}),
-    "a query redrawn": (redraw("bert.encoder.layer.0.attention.self.query.weight"), {"HS705"}),
+    "a query redrawn": (redraw(QUERY), {"HS705"}),
     "a bias redrawn": (redraw("bert.encoder.layer.1.output.dense.bias"), {"HS705"}),
     "the pooler redrawn": (redraw("bert.pooler.dense.weight"), {"HS701"}),
     "the classifier redrawn": (redraw("classifier.weight"), {"HS701"}),
     "a layer zeroed": (zero_a_layer, {"HS705"}),
-    "a layer removed": (remove_a_layer, {"HS707"}),
+    "a layer removed": (lambda model: model.bert.encoder.layer.pop(1), {"HS707"}),
     "a layer removed, config too": (remove_a_layer_and_say_so, {"HS707"}),
-    "all layers removed": (no_encoder, {"HS707"}),
+    "all layers removed": (lambda model: model.bert.encoder.add_module("layer", nn.ModuleList()), {"HS707"}),
     "layers swapped": (swap_layers, {"HS705"}),
-    "attention heads swapped": (swap_heads, {"HS705"}),
-    "transposed": (transpose, {"HS705"}),
-    "through bfloat16": (through(torch.bfloat16), {"HS701", "HS705"}),
-    "through float16": (through(torch.float16), {"HS701", "HS705"}),
-    "one number of the base": (one_number, {"HS705"}),
-    "NaN in the base": (not_a_number, {"HS705"}),
-    "infinity in the base": (infinite, {"HS705"}),
-    "five classes": (more_classes, {"HS701"}),
-    "one class": (fewer_classes, {"HS701"}),
-    "a parameter more in the classifier": (one_parameter_more, {"HS702"}),
-    "a layer more than the file": (one_more_layer, {"HS706"}),
-    "rows of the classifier permuted": (permuted_rows, {"HS701"}),
+    "attention heads swapped": (
+        lambda model: model.get_parameter(QUERY).copy_(model.get_parameter(QUERY).roll(16, 0)), {"HS705"},
+    ),
+    "transposed": (lambda model: model.bert.encoder.layer[0].attention.self.key.weight.t_(), {"HS705"}),
+    "through bfloat16": (lambda model: model.bfloat16().float(), {"HS701", "HS705"}),
+    "through float16": (lambda model: model.half().float(), {"HS701", "HS705"}),
+    "one number of the base": (lambda model: model.bert.embeddings.LayerNorm.bias[3].add_(1e-6), {"HS705"}),
+    "NaN in the base": (lambda model: model.get_parameter(DENSE)[0, 0].fill_(NAN), {"HS705"}),
+    "infinity in the base": (lambda model: model.get_parameter(DENSE)[0, 0].fill_(INFINITE), {"HS705"}),
+    "five classes": (lambda model: model.add_module("classifier", nn.Linear(32, 5)), {"HS701"}),
+    "one class": (one_class, {"HS701"}),
+    "a parameter more in the classifier": (
+        lambda model: model.classifier.register_parameter("scale", nn.Parameter(torch.ones(3))), {"HS702"},
+    ),
+    "a layer more than the file": (
+        lambda model: model.bert.encoder.layer.append(deepcopy(model.bert.encoder.layer[0])), {"HS706"},
+    ),
+    "rows of the classifier permuted": (
+        lambda model: model.classifier.weight.copy_(model.classifier.weight.flip(0)), {"HS701"},
+    ),
     "one number of the head": (lambda model: model.classifier.weight[0, 0].add_(1e-6), {"HS701"}),
     "the pooler transposed": (lambda model: model.bert.pooler.dense.weight.t_(), {"HS701"}),
-    "infinity in the head": (lambda model: model.classifier.bias[1].fill_(float("inf")), {"HS701", "HS708"}),
-    "NaN in the head": (lambda model: model.classifier.bias[1].fill_(float("nan")), {"HS704", "HS708"}),
+    "infinity in the head": (lambda model: model.classifier.bias[1].fill_(INFINITE), {"HS701", "HS708"}),
+    "NaN in the head": (lambda model: model.classifier.bias[1].fill_(NAN), {"HS704", "HS708"}),
     "the classifier zeroed": (lambda model: model.classifier.weight.zero_(), {"HS704", "HS708"}),
-    "the classifier emptied": (empty_classifier, {"HS704"}),
-}
+    "the classifier emptied": (
+        lambda model: model.classifier.register_parameter("weight", nn.Parameter(torch.empty(0))), {"HS704"},
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", LOADS)
-def test_a_load_that_was_tampered_with_fails(case: str, saved: Path) -> None:
+def test_a_load_that_was_tampered_with_fails(case: str, model: Any, saved: Path) -> None:
     change, rules = LOADS[case]
-    model = BertForSequenceClassification.from_pretrained(saved)
     with torch.no_grad():
         change(model)
     result = headscope.verify(model, saved)
@@ -242,16 +188,15 @@ def test_a_load_that_was_tampered_with_fails(case: str, saved: Path) -> None:
     assert {item.name for item in result.tensors if item.status not in healthy} == lost_in_a_load(saved, model)
 
 
-def test_what_went_through_shorter_numbers_is_named(saved: Path) -> None:
-    model = BertForSequenceClassification.from_pretrained(saved).bfloat16().float()
-    result = headscope.verify(model, saved)
+def test_what_went_through_shorter_numbers_is_named(model: Any, saved: Path) -> None:
+    result = headscope.verify(model.bfloat16().float(), saved)
     assert "rounded to bfloat16" in result.findings[0].message
     assert TensorStatus.CAST not in {item.status for item in result.tensors}
 
 
 @pytest.mark.parametrize("keep", [torch.float32, torch.bfloat16], ids=str)
 def test_another_class_count_is_a_finding_in_every_dtype(saved: Path, keep: torch.dtype) -> None:
-    model = BertForSequenceClassification.from_pretrained(saved, num_labels=7, ignore_mismatched_sizes=True, dtype=keep)
+    model = loaded(saved, num_labels=7, ignore_mismatched_sizes=True, dtype=keep)
     result = headscope.verify(model, saved)
     assert ids(result) == ["HS701"]
     assert set(result.findings[0].parameters) == {"classifier.weight", "classifier.bias"}
@@ -260,16 +205,14 @@ def test_another_class_count_is_a_finding_in_every_dtype(saved: Path, keep: torc
 def test_fewer_layers_than_the_file_fail_in_every_family(tmp_path: Path) -> None:
     for name, field in (("llama", "num_hidden_layers"), ("gpt2", "n_layer"), ("t5", "num_layers")):
         family = FAMILIES[name]
-        family.build(family.classifier).save_pretrained(tmp_path / name)
-        model = getattr(transformers, family.classifier).from_pretrained(tmp_path / name, **{field: 1})
+        model = reloaded(family.build(family.classifier), tmp_path / name, **{field: 1})
         result = headscope.verify(model, tmp_path / name)
         assert ids(result) == ["HS707"], (name, str(result))
 
 
 def test_a_bias_that_the_configuration_switches_off_is_dropped(tmp_path: Path) -> None:
-    family = FAMILIES["llama"]
-    family.build(family.classifier, attention_bias=True).save_pretrained(tmp_path)
-    model, info = getattr(transformers, family.classifier).from_pretrained(
+    FAMILIES["llama"].build("LlamaForSequenceClassification", attention_bias=True).save_pretrained(tmp_path)
+    model, info = LlamaForSequenceClassification.from_pretrained(
         tmp_path, attention_bias=False, output_loading_info=True
     )
     result = headscope.verify(model, tmp_path)
@@ -279,8 +222,7 @@ def test_a_bias_that_the_configuration_switches_off_is_dropped(tmp_path: Path) -
 
 def test_running_statistics_that_changed_are_seen(tmp_path: Path) -> None:
     config = ResNetConfig(embedding_size=8, hidden_sizes=[8, 8], depths=[1, 1], num_labels=3)
-    ResNetForImageClassification(config).save_pretrained(tmp_path / "r")
-    model = ResNetForImageClassification.from_pretrained(tmp_path / "r")
+    model = reloaded(ResNetForImageClassification(config), tmp_path / "r")
     assert headscope.verify(model, tmp_path / "r").verdict is Verdict.PASSED
     assert headscope.verify_save(model, tmp_path / "r").verdict is Verdict.PASSED
     model.train()(pixel_values=torch.randn(2, 3, 32, 32))
@@ -289,17 +231,14 @@ def test_running_statistics_that_changed_are_seen(tmp_path: Path) -> None:
 
 
 def test_a_tie_that_code_broke_is_seen(tmp_path: Path) -> None:
-    family = FAMILIES["t5"]
-    family.build(family.classifier).save_pretrained(tmp_path)
-    model: Any = getattr(transformers, family.classifier).from_pretrained(tmp_path)
+    model = reloaded(FAMILIES["t5"].build("T5ForSequenceClassification"), tmp_path)
     encoder = model.transformer.encoder
     encoder.embed_tokens.weight = nn.Parameter(encoder.embed_tokens.weight + 1)
     assert headscope.verify(model, tmp_path).verdict is Verdict.FAILED
     assert headscope.verify_save(model, tmp_path).verdict is Verdict.FAILED
 
 
-def test_wrappers_change_nothing(saved: Path) -> None:
-    model = BertForSequenceClassification.from_pretrained(saved)
+def test_wrappers_change_nothing(model: Any, saved: Path) -> None:
     for wrapped in (torch.compile(model), nn.DataParallel(model)):
         for look in (headscope.verify, headscope.verify_save):
             result = look(wrapped, saved)

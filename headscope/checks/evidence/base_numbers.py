@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from headscope.core.model.classes.model_request import Choice
 
+_ByKey = Mapping[str, tuple[str, str, int]]
+"""Name, dtype and number of axes of tensors, by checkpoint key."""
 _WHOLE_NUMBERS = ("int", "uint", "bool")
 NOT_IN_TRAINING = "they are read before inference"
 
@@ -60,7 +62,7 @@ def read_base_numbers(checkpoint: Checkpoint) -> BaseNumbers | Gap:
     return replace(judged, whole=tuple(_whole_numbers(checkpoint, wanted)))
 
 
-def _whole_numbers(checkpoint: Checkpoint, wanted: Mapping[str, tuple[str, str, int]]) -> Iterator[tuple[str, str]]:
+def _whole_numbers(checkpoint: Checkpoint, wanted: _ByKey) -> Iterator[tuple[str, str]]:
     """Finds parameters stored as whole numbers and loaded as floats without a scale, each with its dtype."""
     if checkpoint.report.model.quantization is not None:
         return
@@ -91,7 +93,7 @@ def live_base_numbers(module: nn.Module, report: Report) -> BaseNumbers:
 def _judge_extremes(
     found: Mapping[str, _Extremes],
     dtypes: Mapping[str, str],
-    wanted: Mapping[str, tuple[str, str, int]],
+    wanted: _ByKey,
     silences: Callable[[Sequence[str]], bool],
 ) -> BaseNumbers:
     """Judges the extremes of all tensors.
@@ -139,11 +141,8 @@ def _silences_model(choice: Choice | None, names: Sequence[str]) -> bool:
     return False
 
 
-def _tensors_outside_head(report: Report, *, stored: bool) -> dict[str, tuple[str, str, int]]:
-    """Lists name, dtype and number of axes of each tensor outside the head, by checkpoint key.
-
-    The key is the tensor's name if nothing is stored.
-    """
+def _tensors_outside_head(report: Report, *, stored: bool) -> _ByKey:
+    """Lists the tensors outside the head; the key is a tensor's name if nothing is stored."""
     head = report.head
     apart = {item.name for item in head.tensors} | set(head.not_live) if head else set()
     found: dict[str, tuple[str, str, int]] = {}
@@ -156,9 +155,7 @@ def _tensors_outside_head(report: Report, *, stored: bool) -> dict[str, tuple[st
     return found
 
 
-def _read_place(
-    place: StoredFiles, wanted: Mapping[str, tuple[str, str, int]], *, is_adapter: bool
-) -> dict[str, _Extremes]:
+def _read_place(place: StoredFiles, wanted: _ByKey, *, is_adapter: bool) -> dict[str, _Extremes]:
     """Reads the extremes of the tensors of one place, by the names of their parameters."""
     headers = [item for item in place.manifest.tensors if is_adapter or item.key in wanted]
     found: dict[str, list[_Extremes]] = {}

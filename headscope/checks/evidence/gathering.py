@@ -24,11 +24,11 @@ from headscope.core.facts.health import HeadHealth
 from headscope.core.facts.stored.tokenizer import TokenizerFacts
 from headscope.core.facts.trial import HeadTrial
 from headscope.core.source.checkpoint import Checkpoint
-from headscope.core.source.file_reading import FileReading
 from headscope.core.source.storage.cache import open_cache, state_of
 from headscope.core.source.stored_tensors import StoredFiles
-from headscope.core.source.tokenizer import read_tokenizer, with_effects
+from headscope.core.source.tokenizer import FileReading, read_tokenizer, with_effects
 from headscope.errors import HeadscopeError, Unsupported
+from headscope.shell.shown import fields_of
 
 if TYPE_CHECKING:
     import torch
@@ -55,16 +55,8 @@ def gather(
         if isinstance(numbers, Gap):
             evidence = replace(evidence, inapplicable=(*evidence.inapplicable, numbers))
     checkpoint.release()
-    return replace(
-        subject_of_checkpoint(checkpoint, profile),
-        tokenizer=evidence.tokenizer,
-        values=evidence.values,
-        unknown=evidence.unknown,
-        inapplicable=evidence.inapplicable,
-        health=evidence.health,
-        trial=evidence.trial,
-        numbers=None if isinstance(numbers, Gap) else numbers,
-    )
+    subject = replace(subject_of_checkpoint(checkpoint, profile), **fields_of(evidence))
+    return replace(subject, numbers=None if isinstance(numbers, Gap) else numbers)
 
 
 def _read_numbers(checkpoint: Checkpoint, profile: Profile) -> BaseNumbers | Gap:
@@ -206,8 +198,12 @@ def _requests_to(places: Iterable[StoredFiles]) -> int:
     return sum(sum(place.sidecar.asked) for place in places)
 
 
-def _tensors_given(report: Report) -> Iterator[tuple[HeadParameter, HeadParameter | ParameterOrigin]]:
-    """Lists the head's tensors that the checkpoint gives, each with what is stored: itself, or what it is tied to."""
+_Given = tuple[HeadParameter, HeadParameter | ParameterOrigin]
+"""A tensor of the head, and what is stored: itself, or what it is tied to."""
+
+
+def _tensors_given(report: Report) -> Iterator[_Given]:
+    """Lists the head's tensors that the checkpoint gives."""
     # A tied tensor isn't stored: its values are those of its source.
     sources = {tie.parameter: tie.source for tie in report.weights.tied}
     origins = {item.name: item for item in report.weights.parameters}
@@ -229,10 +225,7 @@ def _why_not_as_stored(item: HeadParameter, source: HeadParameter | ParameterOri
 
 
 def _read_place(
-    place: StoredFiles,
-    wanted: Sequence[tuple[HeadParameter, HeadParameter | ParameterOrigin]],
-    report: Report,
-    unread: dict[str, str],
+    place: StoredFiles, wanted: Sequence[_Given], report: Report, unread: dict[str, str]
 ) -> dict[str, torch.Tensor]:
     """Reads the stored tensors of the head in one place; adds to `unread` why one was not read."""
     stored = {item: header for item, source in wanted if (header := place.header_of(source)) is not None}

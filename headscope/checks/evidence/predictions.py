@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headscope.core.source.checkpoint import Checkpoint
-    from headscope.shared.labeled import Sampled
+    from headscope.shared.labeled.matching import FlagMatching, Matching
+    from headscope.shared.labeled.sample import Sampled
 
 _SURE = 0.001
 """The chance up to which an order of the classes is taken for shown: a wrong one leads to a wrong repair."""
@@ -45,7 +46,8 @@ def predict_sample(checkpoint: Checkpoint, labeled: Labeled, progress: Progress 
     reason = _why_unsuited(checkpoint, data, model)
     if reason:
         return Gap("predictions", reason)
-    from headscope.shared.labeled import open_labeled, sample_rows
+    from headscope.shared.labeled.label_cells import open_labeled
+    from headscope.shared.labeled.sample import sample_rows
 
     wanted = labeled.request
     source = open_labeled(wanted.file, wanted.split, wanted.label_columns).source
@@ -53,11 +55,10 @@ def predict_sample(checkpoint: Checkpoint, labeled: Labeled, progress: Progress 
     (progress or (lambda sentence: None))(f"predicting {len(rows)} rows on {wanted.device}")
     scores = _predict_scores(checkpoint, wanted.device, rows)
     if scores.dim() != 2 or scores.shape[1] != model.num_labels:  # a row for each text
-        reason = f"the model gives scores of the shape {tuple(scores.shape)}"
-        return Predictions(len(rows), wanted.device, Order.NOT_DETERMINED, reason)
-    if not bool(scores.isfinite().all()):
-        return Predictions(len(rows), wanted.device, Order.NOT_DETERMINED, "some scores are NaN or infinite")
-    if is_regression(model):
+        found = _not_determined(len(rows), f"the model gives scores of the shape {tuple(scores.shape)}")
+    elif not bool(scores.isfinite().all()):
+        found = _not_determined(len(rows), "some scores are NaN or infinite")
+    elif is_regression(model):
         found = _judge_numbers(rows, scores)
     elif _has_several_labels(data):
         found = _judge_flags(rows, scores.sigmoid(), data, model)
@@ -157,24 +158,23 @@ def _judge_classes(rows: Sequence[Sampled], chances: Any, data: DataFacts, model
     )
     is_enough = len(known) >= max(_FEWEST_FOR_NEITHER, _ROWS_A_CLASS * len(present))
     if match.chance > _SURE or is_ordered:
-        return _choose_order(found, match.chance_given, match.moved, is_moved=bool(moved), is_enough=is_enough)
+        return _choose_order(found, match, is_moved=bool(moved), is_enough=is_enough)
     return _if_clear(found, Order.FOUND, _LEAST_CONTRAST)
 
 
 def _choose_order(
-    found: Predictions, chance_given: float, chosen: float, *, is_moved: bool, is_enough: bool
+    found: Predictions, match: Matching | FlagMatching, *, is_moved: bool, is_enough: bool
 ) -> Predictions:
-    """Chooses the order that the predictions fit. `chosen`: chance that the best one wins by being chosen."""
-    chance = found.chance if found.chance is not None else 1.0
-    if chance > _UNSURE and is_enough:
+    """Chooses the order that the predictions fit."""
+    if match.chance > _UNSURE and is_enough:
         return replace(found, order=Order.NEITHER)
-    if chance > _SURE:
+    if match.chance > _SURE:
         return replace(found, reason=f"{found.rows} predictions are too few, or too often wrong, to tell: {_MORE}")
-    if is_moved and chosen <= _SURE:
+    if is_moved and match.moved <= _SURE:
         return _if_clear(found, Order.PERMUTED, _LEAST_MARGIN)
     if not is_moved:
         return _if_clear(found, Order.SAME, _LEAST_CONTRAST)
-    if chosen > _UNSURE and chance_given <= _SURE:
+    if match.moved > _UNSURE and match.chance_given <= _SURE:
         return replace(found, order=Order.SAME)
     return replace(found, reason=f"{found.rows} predictions don't tell the given order from another: {_MORE}")
 
@@ -246,7 +246,7 @@ def _judge_flags(rows: Sequence[Sampled], chances: Any, data: DataFacts, model: 
         len(rows), "", Order.NOT_DETERMINED, chance=match.chance, margin=match.contrast,
         pairs=_pair_classes(present, match.order, data, model, is_ordered=True),
     )  # fmt: skip
-    return _choose_order(found, match.chance_given, match.moved, is_moved=bool(moved), is_enough=True)
+    return _choose_order(found, match, is_moved=bool(moved), is_enough=True)
 
 
 def _row_as_flags(row: Sampled, data: DataFacts, size: int) -> list[float]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from headscope.checks.facts import CheckResult, CheckScope, Subject
-from headscope.checks.rules.rule import NotApplicable, NotKnown, Rule
+from headscope.checks.rules.rule import OPTIONAL, NotApplicable, NotKnown, Rule
 from headscope.checks.rules.selection import Ignore, Selection
 from headscope.checks.rules.trial import with_causes, without_unseen
 from headscope.core.facts import Finding, Gap, Profile, Severity
@@ -12,8 +12,6 @@ from headscope.core.facts.environment import tool_version
 from headscope.core.facts.report import find_missing, holds_other_head
 from headscope.core.facts.stored.states import with_model
 from headscope.core.facts.verdict import GRAVITY, Ignored, Verdict
-
-_OPTIONAL = frozenset({"data", "predictions", "engine"})
 
 
 @dataclass(slots=True)
@@ -118,23 +116,24 @@ def _drop_unrequested_rules(subject: Subject, selection: Selection) -> Selection
     given |= {"engine"} if subject.engine is not None else set()
     if selection.is_named:
         return selection
-    kept = (rule for rule in selection.rules if given.issuperset(_OPTIONAL.intersection(rule.needs)))
+    kept = (rule for rule in selection.rules if given.issuperset(OPTIONAL.intersection(rule.needs)))
     return replace(selection, rules=tuple(kept))
 
 
 def _run_rules(subject: Subject, selection: Selection) -> _RuleOutcome:
     gathered = _RuleOutcome()
     unknown = {gap.topic: gap.reason for gap in subject.unknown}
-    # A fact that could not be read may hide a finding; one that isn't there can't. So unknown comes first.
-    without = {gap.topic: gap.reason for gap in subject.inapplicable if gap.topic not in unknown}
-    if subject.data is None and "data" not in unknown:
+    without = {gap.topic: gap.reason for gap in subject.inapplicable}
+    if subject.data is None:
         without.setdefault("data", "no labeled data was given (--data)")
-    elif subject.data is not None and subject.data.predictions is None and "predictions" not in unknown:
+    elif subject.data.predictions is None:
         without.setdefault("predictions", "predictions need --predict")
     if subject.engine is None:
         without.setdefault("engine", "no engine was named (--engine)")
-    if subject.run is None and "run" not in unknown:
+    if subject.run is None:
         without.setdefault("run", "the model was not run")
+    # A fact that could not be read may hide a finding; one that isn't there can't. So unknown comes first.
+    without = {topic: reason for topic, reason in without.items() if topic not in unknown}
     for rule in selection.rules:
         lacking = next((name for name in rule.needs if name in without), None)
         unread = next((name for name in rule.needs if name in unknown), None)

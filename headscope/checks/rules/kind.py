@@ -297,23 +297,24 @@ def adapter_without_head(this: Rule, subject: Subject) -> Findings:
     # Without a head path nobody knows which of the missing weights are the head's: all of them are listed then.
     is_untraced = bool(adapter.own_class) and subject.report.head is None
     names = find_missing(subject.report).elsewhere if is_untraced else adapter.not_carried
-    if names:
-        task = _PEFT_TASKS.get(subject.report.model.task)
-        by_task = f'task_type="{task}" and ' if task and task != adapter.task_type else ""
-        setting = f"{by_task}modules_to_save={list(adapter.modules_to_save)}"
-        whose = f"This is an adapter of {adapter.own_model}, and it holds no classifier: "
-        lost = f"{few_of(names)}: random at every load."
-        cls = subject.report.model.class_name
+    if names and adapter.own_class:
         merged = "" if adapter.virtual_tokens else ", after merge_and_unload with this adapter,"
         yield this.find(
             Severity.ERROR,
-            f"{whose}nothing gives {lost}"
-            if adapter.own_class
-            else f"Neither the base model nor the adapter gives {lost}",
+            f"This is an adapter of {adapter.own_model}, and it holds no classifier: nothing gives {few_of(names)}: "
+            "newly initialized at every load.",
             f"To use it as it is, load it on {adapter.own_class}. To train a classifier, load the base model{merged} "
-            f"with {cls}, and train an adapter of task_type SEQ_CLS (TOKEN_CLS for tokens)."
-            if adapter.own_class
-            else f"Train again with {setting} in the LoraConfig.",
+            f"with {subject.report.model.class_name}, and train an adapter of task_type SEQ_CLS (TOKEN_CLS for "
+            "tokens).",
+            names,
+        )
+    elif names:
+        task = _PEFT_TASKS.get(subject.report.model.task)
+        by_task = f'task_type="{task}" and ' if task and task != adapter.task_type else ""
+        yield this.find(
+            Severity.ERROR,
+            f"Neither the base model nor the adapter gives {few_of(names)}: newly initialized at every load.",
+            f"Train again with {by_task}modules_to_save={list(adapter.modules_to_save)} in the LoraConfig.",
             names,
         )
 

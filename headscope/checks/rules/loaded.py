@@ -1,6 +1,7 @@
 """Rules on a loaded model: whether it holds the numbers that its checkpoint stores."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from headscope.checks.rules.rule import Findings, Rule, rule
 from headscope.checks.rules.values import what_fails
@@ -9,6 +10,7 @@ from headscope.core.facts.counting import counted, few_of, verb
 from headscope.core.facts.stored.unplaced import UnplacedReason, describe_unplaced
 from headscope.shared.loaded.facts import LoadedModel, ScoreComparison, TensorCheck, TensorStatus
 
+verify_rule = partial(rule, command="verify")
 _FINISHED = "Load the weights of a finished save: gather sharded weights first, and check the file for NaN."
 _LOAD_AGAIN = "Load it with the class that the checkpoint names, and compare again."
 _SAVE_OR_LOAD = (
@@ -34,7 +36,7 @@ def reasons_of(items: Sequence[TensorCheck]) -> str:
     return f" ({'; '.join(reasons)})" if reasons else ""
 
 
-@rule("HS701", "loaded-head-differs", "The loaded head differs from the checkpoint", command="verify")
+@verify_rule("HS701", "loaded-head-differs", "The loaded head differs from the checkpoint")
 def _head_differs(this: Rule, loaded: LoadedModel) -> Findings:
     """A tensor of the head holds other values than the checkpoint stores for it."""
     found = list(loaded.of(TensorStatus.DIFFERENT, head=True))
@@ -48,7 +50,7 @@ def _head_differs(this: Rule, loaded: LoadedModel) -> Findings:
         )
 
 
-@rule("HS702", "loaded-head-random", "The loaded head is not in the checkpoint", command="verify")
+@verify_rule("HS702", "loaded-head-random", "The loaded head is not in the checkpoint")
 def _head_random(this: Rule, loaded: LoadedModel) -> Findings:
     """A tensor of the head has no counterpart in the checkpoint: the load left it random."""
     found = list(loaded.of(TensorStatus.RANDOM, head=True))
@@ -61,7 +63,7 @@ def _head_random(this: Rule, loaded: LoadedModel) -> Findings:
         )
 
 
-@rule("HS703", "loaded-head-dropped", "The load dropped the checkpoint's head", command="verify")
+@verify_rule("HS703", "loaded-head-dropped", "The load dropped the checkpoint's head")
 def _head_dropped(this: Rule, loaded: LoadedModel) -> Findings:
     """A head in the checkpoint that nothing in the model took."""
     found = list(loaded.of(TensorStatus.DROPPED, head=True))
@@ -75,7 +77,7 @@ def _head_dropped(this: Rule, loaded: LoadedModel) -> Findings:
         )
 
 
-@rule("HS704", "loaded-head-placeholder", "The loaded head holds no real values", command="verify")
+@verify_rule("HS704", "loaded-head-placeholder", "The loaded head holds no real values")
 def _head_placeholder(this: Rule, loaded: LoadedModel) -> Findings:
     """A tensor of the head is zero throughout, holds NaN or infinite values, or has no elements."""
     found = list(loaded.of(TensorStatus.PLACEHOLDER, head=True))
@@ -88,7 +90,7 @@ def _head_placeholder(this: Rule, loaded: LoadedModel) -> Findings:
         )
 
 
-@rule("HS705", "loaded-base-differs", "Loaded tensors outside the head differ from the checkpoint", command="verify")
+@verify_rule("HS705", "loaded-base-differs", "Loaded tensors outside the head differ from the checkpoint")
 def _base_differs(this: Rule, loaded: LoadedModel) -> Findings:
     """A tensor or a buffer outside the head holds other values than the checkpoint, or none."""
     found = list(loaded.of(TensorStatus.DIFFERENT, head=False))
@@ -111,13 +113,7 @@ def _base_differs(this: Rule, loaded: LoadedModel) -> Findings:
         )
 
 
-@rule(
-    "HS706",
-    "loaded-base-random",
-    "Loaded tensors outside the head are not in the checkpoint",
-    command="verify",
-    finds="EW|EW",
-)
+@verify_rule("HS706", "loaded-base-random", "Loaded tensors outside the head are not in the checkpoint", finds="EW|EW")
 def _base_random(this: Rule, loaded: LoadedModel) -> Findings:
     """A tensor outside the head has no counterpart in the checkpoint."""
     found = list(loaded.of(TensorStatus.RANDOM, head=False))
@@ -134,7 +130,7 @@ def _base_random(this: Rule, loaded: LoadedModel) -> Findings:
         )
 
 
-@rule("HS707", "loaded-base-dropped", "The load dropped a part of the checkpoint's base model", command="verify")
+@verify_rule("HS707", "loaded-base-dropped", "The load dropped a part of the checkpoint's base model")
 def _base_dropped(this: Rule, loaded: LoadedModel) -> Findings:
     """A weight of the base model in the checkpoint, such as a further layer, that nothing in the model took."""
     found = [item for item in loaded.of(TensorStatus.DROPPED, head=False) if item.is_live]
@@ -148,7 +144,7 @@ def _base_dropped(this: Rule, loaded: LoadedModel) -> Findings:
         )
 
 
-@rule("HS724", "loaded-unplaced", "The load dropped weights that find no place", command="verify")
+@verify_rule("HS724", "loaded-unplaced", "The load dropped weights that find no place")
 def _load_leaves_unplaced(this: Rule, loaded: LoadedModel) -> Findings:
     """Weights of the checkpoint that no class of the family takes: the saved model may have computed with them."""
     # One fault, one finding: HS703 and HS707 report these.
@@ -167,7 +163,7 @@ def _load_leaves_unplaced(this: Rule, loaded: LoadedModel) -> Findings:
         )
 
 
-@rule("HS708", "loaded-head-silent", "The loaded head can't answer", command="verify")
+@verify_rule("HS708", "loaded-head-silent", "The loaded head can't answer")
 def _head_silent(this: Rule, loaded: LoadedModel) -> Findings:
     """A loaded head that, tried on random hidden states, gives no scores or the same answer to everything."""
     fault = what_fails(loaded.trial) if loaded.trial is not None else ""
@@ -182,7 +178,7 @@ def _head_silent(this: Rule, loaded: LoadedModel) -> Findings:
 _WRONG = (TensorStatus.DIFFERENT, TensorStatus.RANDOM, TensorStatus.DROPPED, TensorStatus.PLACEHOLDER)
 
 
-@rule("HS709", "loaded-scores-differ", "The model gives other scores than its checkpoint", command="verify")
+@verify_rule("HS709", "loaded-scores-differ", "The model gives other scores than its checkpoint")
 def _scores_differ(this: Rule, loaded: LoadedModel) -> Findings:
     """Code, hooks or settings of the model in memory change its scores, or they change from call to call."""
     found = loaded.scores

@@ -1,7 +1,10 @@
 """What a rule is: one function from a subject to findings, with a stable id."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from types import MappingProxyType
 from typing import Any
 
 from headscope.checks.facts import Subject
@@ -11,6 +14,8 @@ from headscope.core.facts.heads.head import classifier_weight
 from headscope.core.facts.heads.tasks import WITHOUT_CLASSES
 from headscope.core.facts.stored.weights import stored_classes
 
+OPTIONAL = frozenset({"data", "predictions", "engine"})
+"""What a rule may need that a check only has where it was given."""
 Findings = Iterable[Finding]
 Judge = Callable[["Rule", Any], Findings]
 
@@ -74,7 +79,11 @@ class NotApplicable(Exception):
     """A rule has nothing to look at; its text says why."""
 
 
-RULES: dict[str, Rule] = {}
+_RULES: dict[str, Rule] = {}
+"""The rules whose modules are imported."""
+_ON_REPORTS = ("kind", "labeled.labels", "tokens", "training", "trial", "values", "weights")
+_ON_MORE = ("engines", "labeled.data", "labeled.predictions", "loaded", "saved")
+"""Modules of the rules on what only `check` and `verify` are given: labeled data, engines, loads and saves."""
 _BY_LETTER = {severity[0].upper(): severity for severity in Severity}
 
 
@@ -97,14 +106,31 @@ def rule(
     """
 
     def enter(judge: Judge) -> Judge:
-        if identifier in RULES:
+        if identifier in _RULES:
             raise ValueError(f"two rules have the id {identifier}")
         before, _, serving = finds.partition("|")
         severities = Severities(*(tuple(_BY_LETTER[letter] for letter in found) for found in (before, serving)))
-        RULES[identifier] = Rule(identifier, name, title, needs, judge, command, severities=severities)
+        _RULES[identifier] = Rule(identifier, name, title, needs, judge, command, severities=severities)
         return judge
 
     return enter
+
+
+@cache  # asked for each finding and each ignore
+def every_rule() -> Mapping[str, Rule]:
+    """Gives all rules by ID."""
+    for name in (*_ON_REPORTS, *_ON_MORE):
+        import_module(f"headscope.checks.rules.{name}")
+    return MappingProxyType(dict(sorted(_RULES.items())))
+
+
+@cache  # asked for each row of a scan
+def rules_on_reports() -> tuple[Rule, ...]:
+    """Gives the rules of `check` that ask for no more than a checkpoint. Imports no others, which takes time."""
+    for name in _ON_REPORTS:
+        import_module(f"headscope.checks.rules.{name}")
+    found = (_RULES[identifier] for identifier in sorted(_RULES))
+    return tuple(rule for rule in found if rule.command == "check" and OPTIONAL.isdisjoint(rule.needs))
 
 
 def severity_at(subject: Subject, *, training: Severity, inference: Severity) -> Severity:

@@ -1,6 +1,7 @@
 """Rules on a save: whether it holds the head of the live model, and whether training changed that head at all."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from headscope.checks.rules.loaded import largest_of, reasons_of, tensor_names, words_on_scores
 from headscope.checks.rules.rule import Findings, Rule, rule
@@ -9,6 +10,7 @@ from headscope.core.facts.counting import counted, few_of, verb
 from headscope.shared.loaded.facts import HeadMove, SavedModel, Standstill, TensorCheck, TensorStatus
 
 COMMAND = "verify_save"
+save_rule = partial(rule, command=COMMAND)
 _SAVE_AGAIN = "Save the model again with save_pretrained, and compare again."
 _STOPPED = (
     Standstill.FROZEN,
@@ -19,7 +21,7 @@ _STOPPED = (
 )
 
 
-@rule("HS711", "saved-head-missing", "The save left the head out", command=COMMAND)
+@save_rule("HS711", "saved-head-missing", "The save left the head out")
 def _head_missing(this: Rule, saved: SavedModel) -> Findings:
     """A tensor of the live head has no counterpart in the save."""
     found = list(saved.of(TensorStatus.RANDOM, head=True))
@@ -33,9 +35,7 @@ def _head_missing(this: Rule, saved: SavedModel) -> Findings:
         )
 
 
-@rule(
-    "HS712", "saved-head-renamed", "The save holds tensors under names that the loader does not find", command=COMMAND
-)
+@save_rule("HS712", "saved-head-renamed", "The save holds tensors under names that the loader does not find")
 def _head_renamed(this: Rule, saved: SavedModel) -> Findings:
     """A tensor whose values are in the save, under a key that no tensor of the model is called."""
     found = list(saved.of(TensorStatus.RENAMED))
@@ -50,9 +50,7 @@ def _head_renamed(this: Rule, saved: SavedModel) -> Findings:
         )
 
 
-@rule(
-    "HS713", "saved-head-differs", "The save holds a different head from the live model", command=COMMAND, finds="EW|EW"
-)
+@save_rule("HS713", "saved-head-differs", "The save holds a different head from the live model", finds="EW|EW")
 def _head_differs(this: Rule, saved: SavedModel) -> Findings:
     """A tensor of the head with other values in the save, which was made earlier, or of another model."""
     found = list(saved.of(TensorStatus.DIFFERENT, head=True))
@@ -79,7 +77,7 @@ def _difference_finding(this: Rule, saved: SavedModel, found: Sequence[TensorChe
     )
 
 
-@rule("HS714", "saved-adapter-without-head", "The saved adapter does not hold the head", command=COMMAND)
+@save_rule("HS714", "saved-adapter-without-head", "The saved adapter does not hold the head")
 def _adapter_without_head(this: Rule, saved: SavedModel) -> Findings:
     """A tensor of the head was trained, or is new, and the adapter that was saved does not hold it."""
     found = list(saved.of(TensorStatus.RANDOM, head=True))
@@ -95,7 +93,7 @@ def _adapter_without_head(this: Rule, saved: SavedModel) -> Findings:
         )
 
 
-@rule("HS715", "saved-labels-missing", "The save lost the names of the classes", command=COMMAND, finds="EN|EN")
+@save_rule("HS715", "saved-labels-missing", "The save lost the names of the classes", finds="EN|EN")
 def _labels_missing(this: Rule, saved: SavedModel) -> Findings:
     """Class names of the live configuration that the saved config.json lacks, or that are others there."""
     if not saved.labels or saved.is_adapter or saved.saved_labels == saved.labels:
@@ -117,7 +115,7 @@ def _labels_missing(this: Rule, saved: SavedModel) -> Findings:
     )
 
 
-@rule("HS716", "saved-head-dtype", "The save holds another dtype", command=COMMAND, finds="W|W")
+@save_rule("HS716", "saved-head-dtype", "The save holds another dtype", finds="W|W")
 def _other_dtype(this: Rule, saved: SavedModel) -> Findings:
     """A tensor is stored in another dtype than the live model has it in."""
     found = list(saved.of(TensorStatus.CAST))
@@ -133,7 +131,7 @@ def _other_dtype(this: Rule, saved: SavedModel) -> Findings:
         )
 
 
-@rule("HS717", "saved-shards-incomplete", "The save is incomplete", command=COMMAND)
+@save_rule("HS717", "saved-shards-incomplete", "The save is incomplete")
 def _save_incomplete(this: Rule, saved: SavedModel) -> Findings:
     """A shard that the index names is not there, or a stored tensor has no elements."""
     if saved.missing_shards:
@@ -152,9 +150,7 @@ def _save_incomplete(this: Rule, saved: SavedModel) -> Findings:
         )
 
 
-@rule(
-    "HS719", "saved-base-differs", "The save does not hold the model outside the head", command=COMMAND, finds="EW|EW"
-)
+@save_rule("HS719", "saved-base-differs", "The save does not hold the model outside the head", finds="EW|EW")
 def _base_differs(this: Rule, saved: SavedModel) -> Findings:
     """A tensor outside the head is not in the save, or has other values there."""
     lost = list(saved.of(TensorStatus.RANDOM, head=False))
@@ -174,7 +170,7 @@ def _base_differs(this: Rule, saved: SavedModel) -> Findings:
         )
 
 
-@rule("HS720", "saved-not-finite", "The save holds NaN or infinite values", command=COMMAND)
+@save_rule("HS720", "saved-not-finite", "The save holds NaN or infinite values")
 def _not_finite(this: Rule, saved: SavedModel) -> Findings:
     """A stored tensor holds NaN or an infinite number, and so does the live model or not."""
     found = [item for item in saved.of(TensorStatus.PLACEHOLDER) if set(item.keys).isdisjoint(saved.hollow)]
@@ -187,7 +183,7 @@ def _not_finite(this: Rule, saved: SavedModel) -> Findings:
         )
 
 
-@rule("HS710", "saved-adapter-settings", "The saved settings of the adapter differ from the live ones", command=COMMAND)
+@save_rule("HS710", "saved-adapter-settings", "The saved settings of the adapter differ from the live ones")
 def _other_settings(this: Rule, saved: SavedModel) -> Findings:
     """A setting in adapter_config.json, such as lora_alpha, is another than that of the live adapter."""
     if saved.settings:
@@ -198,7 +194,7 @@ def _other_settings(this: Rule, saved: SavedModel) -> Findings:
         )
 
 
-@rule("HS721", "saved-scores-differ", "Loaded again, the save gives other scores", command=COMMAND)
+@save_rule("HS721", "saved-scores-differ", "Loaded again, the save gives other scores")
 def _scores_differ(this: Rule, saved: SavedModel) -> Findings:
     """A fresh process loads the save, and its scores are not those of the live model."""
     found = saved.scores
@@ -214,7 +210,7 @@ def _scores_differ(this: Rule, saved: SavedModel) -> Findings:
         )
 
 
-@rule("HS722", "saved-config-differs", "The saved configuration is another one than the live model's", command=COMMAND)
+@save_rule("HS722", "saved-config-differs", "The saved configuration is another one than the live model's")
 def _config_differs(this: Rule, saved: SavedModel) -> Findings:
     """A field of the saved config.json has another value than in the live model."""
     if saved.fields:
@@ -230,7 +226,7 @@ _FIELDS = 4
 """How many fields a finding names."""
 
 
-@rule("HS723", "saved-load-random", "A load of the save makes weights random", command=COMMAND)
+@save_rule("HS723", "saved-load-random", "A load of the save makes weights random")
 def _load_random(this: Rule, saved: SavedModel) -> Findings:
     """Parameters that the class builds from the saved configuration and that the live model doesn't have."""
     if saved.unfilled:
@@ -245,7 +241,7 @@ def _load_random(this: Rule, saved: SavedModel) -> Findings:
         )
 
 
-@rule("HS718", "head-did-not-train", "Training left the head as it was", command=COMMAND, finds="EW|EW")
+@save_rule("HS718", "head-did-not-train", "Training left the head as it was", finds="EW|EW")
 def _did_not_move(this: Rule, saved: SavedModel) -> Findings:
     """A tensor of the head has the numbers that it had when training started.
 

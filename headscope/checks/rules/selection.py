@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from fnmatch import fnmatchcase
 
-from headscope.checks.rules.rule import RULES, Rule
+from headscope.checks.rules.rule import Rule, every_rule
 from headscope.core.facts import Finding, Severity
 from headscope.errors import UsageError, did_you_mean
 
@@ -22,7 +22,7 @@ class Ignore:
 
     def covers(self, finding: Finding, reference: str) -> bool:
         """True if this ignores a finding on a model."""
-        return _is_name_of(self.rule, RULES[finding.id]) and fnmatchcase(reference, self.model)
+        return _is_name_of(self.rule, every_rule()[finding.id]) and fnmatchcase(reference, self.model)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +63,10 @@ def select(
     both = {name.upper() for name in names} & {item.rule.upper() for item in ignored if item.model == "*"}
     if both:
         raise UsageError(f"{', '.join(sorted(both))} is both selected and ignored", "leave out one of the two")
-    every = [RULES[identifier] for identifier in sorted(RULES) if RULES[identifier].command == command]
-    chosen = tuple(rule for rule in every if not names or any(_is_name_of(name, rule) for name in names))
+    meant = [rule for rule in every_rule().values() if not names or any(_is_name_of(name, rule) for name in names)]
+    chosen = tuple(rule for rule in meant if rule.command == command)
     if not chosen:
-        others = sorted({rule.command for rule in RULES.values() if any(_is_name_of(name, rule) for name in names)})
+        others = sorted({rule.command for rule in meant})
         raise UsageError(f"{command} has no rule {', '.join(names)}", f"headscope {' and '.join(others)} runs it")
     expired = tuple(item for item in given if item not in ignored)
     severities = [level.value for level in Severity]
@@ -78,7 +78,7 @@ def select(
 
 def named_in(command: str, wanted: Iterable[str]) -> tuple[str, ...]:
     """Filters rule ids, names or beginnings of ids for those that name a rule of a command."""
-    own = [rule for rule in RULES.values() if rule.command == command]
+    own = [rule for rule in every_rule().values() if rule.command == command]
     return tuple(name for name in wanted if any(_is_name_of(name, rule) for rule in own))
 
 
@@ -89,9 +89,10 @@ def _is_name_of(name: str, rule: Rule) -> bool:
 
 def check_known(name: str) -> None:
     """Raises UsageError for what names no rule."""
-    if any(_is_name_of(name, rule) for rule in RULES.values()):
+    rules = every_rule()
+    if any(_is_name_of(name, rule) for rule in rules.values()):
         return
     # Ids are upper case and names lower case, so the name is compared in both spellings.
-    known = [*RULES, *(rule.name for rule in RULES.values())]
-    lower = did_you_mean(name.lower(), known, f"rules: {', '.join(sorted(RULES))}")
+    known = [*rules, *(rule.name for rule in rules.values())]
+    lower = did_you_mean(name.lower(), known, f"rules: {', '.join(rules)}")
     raise UsageError(f"no such rule: {name}", did_you_mean(name.upper(), known, lower))

@@ -14,6 +14,7 @@ from headscope.checks.rules.rule import (
     head_of,
     is_live_subject,
     live_of,
+    live_parameters,
     reshaped_classes,
     rule,
     severity_at,
@@ -23,7 +24,7 @@ from headscope.checks.rules.rule import (
 from headscope.core.facts import HeadParameter, ParameterStatus, Profile, Severity, TensorKind
 from headscope.core.facts.counting import counted, few_of, verb
 from headscope.core.facts.report import find_missing, find_without_place, holds_other_head, names_mismatch
-from headscope.core.facts.stored.unplaced import describe_unplaced
+from headscope.core.facts.stored.unplaced import describe_unplaced, parametrized_among
 
 _NEW = (ParameterStatus.NEW, ParameterStatus.IGNORED)
 _LOST = (*_NEW, ParameterStatus.MISMATCHED)
@@ -117,15 +118,12 @@ def head_new(this: Rule, subject: Subject) -> Findings:
     if is_live_subject(subject):
         yield from _find_new_in_memory(this, subject, lost)
         return
+    names = [item.name for item in lost]
     yield this.find(
         severity_at(subject, training=_severity_before_training(subject), inference=Severity.ERROR),
         f"{_random_at_every_load(lost)}{_lost_classifier_sentence(subject)}",
-        unless_repaired(
-            subject,
-            [item.name for item in lost],
-            _remedy_of_new_head(subject),
-        ),
-        [item.name for item in lost],
+        unless_repaired(subject, names, _remedy_of_new_head(subject)),
+        names,
     )
 
 
@@ -177,35 +175,36 @@ def _split_by_kind(items: list[HeadParameter]) -> tuple[list[HeadParameter], lis
 
 
 def _find_new_in_memory(this: Rule, subject: Subject, lost: list[HeadParameter]) -> Findings:
-    """Finds weights of a model in memory that no load gave.
+    """Finds tensors of a model in memory that no load gave.
 
     They may have been trained since, which their values seldom show: only a bias that is still zero tells.
     """
     values = {item.name: item for item in subject.values or ()}
-    biases = [values[item.name] for item in lost if item.name.endswith(".bias") and item.name in values]
+    weights, _ = _split_by_kind(lost)
+    noun, verb = ("weights", "trained") if weights else ("buffers", "filled")
+    biases = [values[item.name] for item in weights if item.name.endswith(".bias") and item.name in values]
     # Transformers initializes a bias with zeros, and a training step moves it.
     untouched = bool(biases) and all(item.zeros == item.count for item in biases)
-    open_question = subject.profile is Profile.INFERENCE and not untouched
     yield this.find(
         severity_at(subject, training=Severity.NOTE, inference=Severity.ERROR if untouched else Severity.WARNING),
         f"Not loaded from the checkpoint: {_few_names(lost)}. "
         + (
             "Biases are still exactly zero, as the initialization leaves them: not trained since the load."
             if untouched
-            else "headscope cannot see whether they were trained since the load."
+            else f"headscope cannot see whether they were {verb} since the load."
         ),
         for_profile(
             subject,
             training="This is what training starts from.",
             inference="Train it first."
             if untouched
-            else "If they were trained, save the model and check that folder, or pass it as loaded_from.",
+            else f"If they were {verb}, save the model and check that folder, or pass it as loaded_from.",
         ),
         [item.name for item in lost],
     )
-    if open_question:
+    if subject.profile is Profile.INFERENCE and not untouched:
         raise NotKnown(
-            f"headscope could not determine whether the weights were trained since the load: {_few_names(lost)}"
+            f"headscope could not determine whether the {noun} were {verb} since the load: {_few_names(lost)}"
         )
 
 
@@ -218,7 +217,8 @@ def head_partly_new(this: Rule, subject: Subject) -> Findings:
         return
     last, lost_one = classifier_of(subject), ""
     weights, buffers = _split_by_kind(lost)
-    if weights and is_live_subject(subject):
+    # A training also fills buffers, such as those of a batch norm.
+    if is_live_subject(subject) and (weights or subject.profile is Profile.INFERENCE):
         yield from _find_new_in_memory(this, subject, lost)
         return
     if not weights:
@@ -238,7 +238,7 @@ def head_partly_new(this: Rule, subject: Subject) -> Findings:
     else:
         severity = severity_at(subject, training=_severity_before_training(subject), inference=Severity.ERROR)
         lost_one = _lost_classifier_sentence(subject)
-        what = "The checkpoint gives the weights before the classifier; the others are random at every load"
+        what = "The checkpoint gives the weights before the classifier; the others are newly initialized at every load"
         remedy = _remedy_of_new_head(subject)
     beside = f" At their default values: {_few_names(buffers)} (buffers)." if weights and buffers else ""
     names = [item.name for item in lost]
@@ -322,9 +322,12 @@ def classifier_unused(this: Rule, subject: Subject) -> Findings:
     same = _unused_of_classifier_shape(subject)
     if last is not None and same:
         beside = _layers_beside(subject, same)  # without them, the scores would be others
-        rename = (
-            f": {few_of(beside)} would be left out if you rename the tensor" if beside else ", or rename the tensor"
-        )
+        if not set(same).isdisjoint(parametrized_among(subject.report.weights.unused)):
+            rename = ". Don't rename the tensor: the weight is computed from it, and has other values"
+        elif beside:
+            rename = f": {few_of(beside)} would be left out if you rename the tensor"
+        else:
+            rename = ", or rename the tensor"
         yield this.find(
             Severity.WARNING,
             f"{last.name} is new, but the checkpoint holds {few_of(same)} of the same shape, which is not loaded.",
@@ -383,7 +386,7 @@ def _layer_and_tensor(name: str) -> str:
 @rule("HS110", "head-changed", "Weights differ from the checkpoint", needs=("checkpoint",), finds="N|N")
 def weights_changed(this: Rule, subject: Subject) -> Findings:
     """Parameters of a model in memory that hold other values than the load gave them."""
-    head = {item.name for item in head_of(subject).parameters if item.live}
+    head = {item.name for item in live_parameters(subject)}
     changed = [item.name for item in subject.report.weights.parameters if item.status is ParameterStatus.CHANGED]
     own = [name for name in changed if name in head]
     if changed:

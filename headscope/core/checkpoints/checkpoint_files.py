@@ -12,15 +12,13 @@ from headscope.core.checkpoints.contents.weights import FileStorage
 from headscope.core.checkpoints.formats.bytes import ByteSource
 from headscope.core.checkpoints.formats.config_file import parse_object
 from headscope.core.checkpoints.formats.safetensors_header import read_safetensors_header
-from headscope.core.checkpoints.formats.torch_file import torch_places
 from headscope.core.checkpoints.local import Folder
 from headscope.core.checkpoints.reference import HubReference, parse_reference
 from headscope.core.facts import TensorHeader
-from headscope.core.facts.stored.checkpoint import WEIGHT_SUFFIXES
+from headscope.core.facts.stored.checkpoint import TOKENIZER_CONFIG, WEIGHT_SUFFIXES
 from headscope.core.facts.stored.location import Location
 from headscope.errors import NotFound
 
-TOKENIZER_CONFIG = "tokenizer_config.json"
 _SPECIAL_TOKENS = "special_tokens_map.json"
 _TOKENIZER_FILES = (
     TOKENIZER_CONFIG, _SPECIAL_TOKENS, "added_tokens.json", "tokenizer.json", "vocab.txt", "vocab.json", "spiece.model",
@@ -174,6 +172,8 @@ class TensorBytes:
             if file.endswith(".safetensors"):
                 self._finders[file] = {header.key: header.data for header in read_safetensors_header(source)}.get
             else:
+                from headscope.core.checkpoints.formats.torch_file import torch_places
+
                 self._finders[file] = torch_places(source)
         return self._finders[file]
 

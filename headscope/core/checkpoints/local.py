@@ -8,8 +8,9 @@ from headscope.core.checkpoints.exports.refusal import refuse_exports
 from headscope.core.checkpoints.foreign.adapter_hub import refuse_adapter_hub
 from headscope.core.checkpoints.formats.bytes import LocalBytes
 from headscope.core.checkpoints.formats.config_file import largest_text
-from headscope.core.checkpoints.manifest import CONFIG, manifest_of, manifest_of_file
+from headscope.core.checkpoints.manifest import manifest_of, manifest_of_file
 from headscope.core.facts import CheckpointKind, CheckpointManifest
+from headscope.core.facts.stored.checkpoint import CONFIG
 from headscope.errors import Malformed, NotFound, Unsupported
 
 if TYPE_CHECKING:

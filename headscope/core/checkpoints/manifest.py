@@ -14,11 +14,10 @@ from headscope.core.checkpoints.contents.weights import (
 )
 from headscope.core.checkpoints.formats.config_file import parse_object
 from headscope.core.facts import CheckpointKind, CheckpointManifest, Gap, WeightFile, WeightsFormat
+from headscope.core.facts.stored.checkpoint import CONFIG
 
 if TYPE_CHECKING:
     from headscope.core.checkpoints.states.place import Found
-
-CONFIG = "config.json"
 
 
 def manifest_of(

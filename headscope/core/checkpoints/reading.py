@@ -6,15 +6,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from headscope.core.checkpoints.checkpoint_files import TOKENIZER_CONFIG
 from headscope.core.checkpoints.contents.adapter import base_of, is_adapter, joined_manifest, without_base
-from headscope.core.checkpoints.formats.bytes import LocalBytes
-from headscope.core.checkpoints.formats.torch_file import refusing_once
-from headscope.core.checkpoints.local import read_folder, read_weight_path
+from headscope.core.checkpoints.formats.bytes import LocalBytes, refusing_once
 from headscope.core.checkpoints.reference import HubReference, parse_reference
 from headscope.core.checkpoints.snapshot import LARGEST_SNAPSHOT, read_snapshot
 from headscope.core.facts import CheckpointManifest
-from headscope.core.facts.stored.checkpoint import WEIGHT_SUFFIXES
+from headscope.core.facts.stored.checkpoint import TOKENIZER_CONFIG, WEIGHT_SUFFIXES
 from headscope.core.facts.stored.location import Location
 from headscope.errors import HeadscopeError, Malformed, NotFound, Unsupported, UsageError
 
@@ -80,6 +77,8 @@ def _read_place(location: Location, progress: Callable[[str], None]) -> Checkpoi
 
 
 def _read_path(path: Path, reference: str, variant: str | None) -> CheckpointManifest:
+    from headscope.core.checkpoints.local import read_folder, read_weight_path  # not for the Hub
+
     try:
         mode = path.stat().st_mode
     except OSError as err:

@@ -4,15 +4,17 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from headscope.core.checkpoints.checkpoint_files import FileReader
 from headscope.core.checkpoints.foreign.adapter_hub import heads_in_config
 from headscope.core.checkpoints.formats.config_file import parse_object
 from headscope.core.facts.counting import list_of
 from headscope.core.facts.stored.checkpoint import ScoreHead, TensorHeader
 from headscope.core.facts.stored.weights import layer_numbers
 from headscope.errors import HeadscopeError
+
+if TYPE_CHECKING:
+    from headscope.core.checkpoints.checkpoint_files import FileReader
 
 _NAMED = re.compile(r"^(?:[A-Za-z_]+\.){0,2}(?P<name>v_head|value_head|reward_head)\.")
 """At the top or inside a wrapper, not in a layer: Funnel calls a matrix of its attention `v_head`."""
@@ -53,7 +55,7 @@ def score_heads_of(tensors: Iterable[TensorHeader], config: Mapping[str, Any] | 
 _SETTINGS = "model_args.json"
 
 
-def labels_notice(files: FileReader, config: Mapping[str, Any]) -> str:
+def labels_notice(files: "FileReader", config: Mapping[str, Any]) -> str:
     """Names the classes in simpletransformers' own file that config.json doesn't have; "" if there are none."""
     if not files.has(_SETTINGS):
         return ""

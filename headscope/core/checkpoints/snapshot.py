@@ -76,9 +76,8 @@ def write_snapshot(manifest: CheckpointManifest, path: str | Path, provenance: s
     try:
         write_over(target, snapshot_text(manifest, provenance), "output", [Path(manifest.reference)])
     except OSError as err:
-        if err.errno in FULL:
-            raise Unsupported(f"{target} cannot be written: {err.strerror}", write_hint(err)) from err
-        raise UsageError(f"{target} cannot be written: {err.strerror}", write_hint(err)) from err
+        kind = Unsupported if err.errno in FULL else UsageError
+        raise kind(f"{target} cannot be written: {err.strerror}", write_hint(err)) from err
 
 
 def read_snapshot(text: bytes, reference: str) -> CheckpointManifest:
@@ -137,15 +136,12 @@ def _adapter_in(values: dict[str, Any]) -> CheckpointManifest | None:
 def _sentence_in(value: Any) -> SentencePipeline | None:
     if value is None:
         return None
-    texts = {
-        name: tuple(_checked_type(item, str) for item in _checked_type(value[name], list))
-        for name in ("modules", "pooling")
-    }
     ids = _checked_type(value.get("token_ids", []), list)
     if not all(type(item) is int and item >= 0 for item in ids):
         raise TypeError("the tokens of a reranker are not ids")
     return SentencePipeline(
-        **texts,
+        modules=_texts_in(value["modules"]),
+        pooling=_texts_in(value["pooling"]),
         reason=_checked_type(value["reason"], str),
         classifier=_checked_type(value["classifier"], str),
         library_class=_checked_type(value.get("library_class", ""), str),
@@ -163,8 +159,8 @@ def _head_in(value: Any) -> PickledHead | None:
     texts = {name: _checked_type(value[name], str) for name in ("class_name", "dtype", "library", "reason")}
     return PickledHead(
         **texts,
-        labels=tuple(_checked_type(item, str) for item in _checked_type(value["labels"], list)),
-        shape=tuple(map(_checked_axis, _checked_type(value["shape"], list))),
+        labels=_texts_in(value["labels"]),
+        shape=_axes_in(value["shape"]),
         has_bias=_checked_type(value["has_bias"], bool),
     )
 
@@ -177,11 +173,7 @@ def _module_in(value: Any) -> SentenceModule:
         name: _checked_type(later.get(name, ""), str) for name in ("file", "reads", "writes", "activation", "unknown")
     }
     weights = tuple(
-        ModuleTensor(
-            _checked_type(item["name"], str),
-            tuple(map(_checked_axis, _checked_type(item["shape"], list))),
-            _checked_dtype(item["dtype"]),
-        )
+        ModuleTensor(_checked_type(item["name"], str), _axes_in(item["shape"]), _checked_dtype(item["dtype"]))
         for item in _checked_type(value["weights"], list)
     )
     return SentenceModule(
@@ -190,17 +182,21 @@ def _module_in(value: Any) -> SentenceModule:
         output_size=_checked_size(value["output_size"]),
         weights=weights,
         scores=_checked_type(value["scores"], bool),
-        modes=tuple(_checked_type(item, str) for item in _checked_type(value.get("modes", []), list)),
+        modes=_texts_in(value.get("modes", [])),
         has_bias=_checked_type(value.get("has_bias", True), bool),
         has_residual=_checked_type(value.get("has_residual", False), bool),
         dropout=float(_checked_type(value.get("dropout", 0.0), float)),
     )
 
 
-def _checked_axis(value: Any) -> int:
-    if type(value) is not int or not 0 <= value < _SIZES:
+def _texts_in(values: Any) -> tuple[str, ...]:
+    return tuple(_checked_type(item, str) for item in _checked_type(values, list))
+
+
+def _axes_in(values: Any) -> tuple[int, ...]:
+    if not all(type(size) is int and 0 <= size < _SIZES for size in _checked_type(values, list)):
         raise ValueError("an axis is not a size")
-    return value
+    return tuple(values)
 
 
 def _checked_dtype(value: Any) -> str:
@@ -273,7 +269,7 @@ def _bundled_folder() -> Any:
 
 def read_bundled(reference: str, reason: str) -> CheckpointManifest | None:
     """Reads the bundled snapshot of a checkpoint, with a notice that says why it was used; None if there is none."""
-    name = reference.rpartition("/")[2] if reference in _alias_ids() else reference
+    name = reference.rpartition("/")[2] if reference in _OWNED else reference
     # The user's text becomes a part of a path below only if it is one of these names.
     if name not in bundled_snapshots():
         return None
@@ -281,13 +277,11 @@ def read_bundled(reference: str, reason: str) -> CheckpointManifest | None:
     return replace(manifest, notices=(f"bundled snapshot, reconstructed from published facts ({reason})",))
 
 
-def _alias_ids() -> dict[str, str]:
-    """Maps the IDs that bundled checkpoints have under their organizations to their old IDs."""
-    owners = {
-        "google-bert/bert-base-uncased", "FacebookAI/roberta-base", "distilbert/distilbert-base-uncased",
-        "distilbert/distilbert-base-uncased-finetuned-sst-2-english", "xlnet/xlnet-base-cased", "openai-community/gpt2",
-    }  # fmt: skip
-    return {owner: owner.rpartition("/")[2] for owner in owners}
+_OWNED = {
+    "google-bert/bert-base-uncased", "FacebookAI/roberta-base", "distilbert/distilbert-base-uncased",
+    "distilbert/distilbert-base-uncased-finetuned-sst-2-english", "xlnet/xlnet-base-cased", "openai-community/gpt2",
+}  # fmt: skip
+"""IDs that bundled checkpoints have under their organizations; the old ID is the part behind the slash."""
 
 
 def nearest_known(reference: str, cache_dir: str | None = None) -> str:

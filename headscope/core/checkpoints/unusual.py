@@ -9,11 +9,11 @@ from headscope.core.checkpoints.contents.weights import FileStorage, read_weight
 from headscope.core.checkpoints.exports.refusal import refuse_exports
 from headscope.core.checkpoints.foreign.adapter_hub import refuse_adapter_hub
 from headscope.core.checkpoints.foreign.libraries import refuse_library
-from headscope.core.checkpoints.manifest import CONFIG, bare_manifest, in_state
+from headscope.core.checkpoints.manifest import bare_manifest, in_state
 from headscope.core.checkpoints.states.place import Found, StatePlace
 from headscope.core.checkpoints.states.recognize import as_error, recognize
 from headscope.core.facts import CheckpointKind, CheckpointManifest, Gap, TensorHeader
-from headscope.core.facts.stored.checkpoint import WRITTEN_HEAD
+from headscope.core.facts.stored.checkpoint import CONFIG, WRITTEN_HEAD
 from headscope.errors import HeadscopeError, Malformed, NotFound, Unsupported, WithoutConfig
 
 _NO_CONFIG = "add the config.json of the model, or run `headscope repair MODEL -o DIR --config FOLDER_OR_ID`"
@@ -43,7 +43,24 @@ class PlaceSurroundings:
             # Other weights in the folder say nothing about the named file, but settings beside it do.
             names = (self.file, *(name for name in names if name.endswith((".json", ".cfg"))))
         refuse_exports(names, self.storage.open)
-        refuse_foreign(names, self.storage, self.reference)
+        self._refuse_foreign(names)
+
+    def _refuse_foreign(self, names: Collection[str]) -> None:
+        """Raises Unsupported for a folder of another library: Inventoried, with its head, if headscope reads that.
+
+        For places without the weights of a Transformers checkpoint: reading costs nothing if no file is named for it.
+        """
+        refuse_adapter_hub(names, self.storage, self.reference)
+        refuse_library(names, self.storage, self.reference)
+
+    def _refuse_other_weights(self) -> None:
+        """Raises Unsupported for weights that no class of Transformers has: of another library, of `headscope code`."""
+        if {"classifier.json", WRITTEN_HEAD[1]} <= set(self.storage.names()):
+            raise Unsupported(
+                f"{self.reference} is a classifier that a module of `headscope code` saved",
+                "load it with Classifier.load(FOLDER) of that module; its checkpoint can be inspected",
+            )
+        self._refuse_foreign(self.storage.names())
 
     def state(self, *, is_bad_file: bool = False) -> Found | None:
         """Finds the state of a place, see `recognize`.
@@ -102,8 +119,7 @@ class PlaceSurroundings:
         itself.
         """
         clear_frames(err.__traceback__)  # they hold what was read so far, and the file may be read again
-        refuse_written_classifier(self.storage, self.reference)
-        refuse_foreign(self.storage.names(), self.storage, self.reference)
+        self._refuse_other_weights()
         found = self.state(is_bad_file=isinstance(err, Malformed))
         if found is None:
             raise err
@@ -118,22 +134,12 @@ class PlaceSurroundings:
         Raises Inventoried if the place holds no weights but those of another library.
         """
         if not manifest.tensors:
-            refuse_written_classifier(self.storage, self.reference)
-            refuse_foreign(self.storage.names(), self.storage, self.reference)
+            self._refuse_other_weights()
             # Optimum and sentence-transformers put exports into a subfolder, which the storage's own names don't list.
             exported = (name for name in self.place.names if name.startswith(_ONNX) or name == CONFIG)
             refuse_exports(exported, self.place.open)
         found = self.state()
         return manifest if found is None else in_state(manifest, found)
-
-
-def refuse_written_classifier(storage: FileStorage, reference: str) -> None:
-    """Raises Unsupported for files saved by a module of `headscope code`: no class of Transformers has that head."""
-    if {"classifier.json", WRITTEN_HEAD[1]} <= set(storage.names()):
-        raise Unsupported(
-            f"{reference} is a classifier that a module of `headscope code` saved",
-            "load it with Classifier.load(FOLDER) of that module; its checkpoint can be inspected",
-        )
 
 
 def _tensors_in(around: PlaceSurroundings) -> tuple[TensorHeader, ...]:
@@ -150,12 +156,3 @@ def _tensors_in(around: PlaceSurroundings) -> tuple[TensorHeader, ...]:
     except HeadscopeError:
         # The headers only enrich the error, which is about the missing config.json.
         return ()
-
-
-def refuse_foreign(names: Collection[str], storage: FileStorage, reference: str) -> None:
-    """Raises Unsupported for a folder of another library: Inventoried, with its head, where headscope reads that.
-
-    For places without the weights of a Transformers checkpoint: reading costs nothing where no file is named for it.
-    """
-    refuse_adapter_hub(names, storage, reference)
-    refuse_library(names, storage, reference)

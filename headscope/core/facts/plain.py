@@ -67,14 +67,13 @@ def _store_fields(fact: Any) -> dict[str, Any]:
     return {name: store(getattr(fact, name)) for name in _field_types(kind)}
 
 
-def from_dict(kind: type[_Fact], document: dict[str, Any]) -> _Fact:
-    """A fact from what `to_dict` made of it, or from its JSON. Raises TypeError or ValueError where it does not fit."""
-    return restore(kind, document)
-
-
 def restore(kind: type[_Fact], stored: Any) -> _Fact:
-    """A fact of a dataclass from what `store` made of it. Raises TypeError or ValueError where it does not fit."""
-    restored: _Fact = _restore_value(kind, stored)
+    """A fact of a dataclass from what `store` or `to_dict` made of it, or from its JSON.
+
+    Raises TypeError or ValueError where it does not fit.
+    """
+    hint: Any = kind
+    restored: _Fact = _restorer_of(hint)(stored)
     return restored
 
 
@@ -87,10 +86,6 @@ def _field_types(kind: Any) -> dict[str, Any]:
         for field in dataclasses.fields(kind)
         if not field.metadata.get("transient")  # what is of this process only
     }
-
-
-def _restore_value(hint: Any, stored: Any) -> Any:
-    return _restorer_of(hint)(stored)
 
 
 @cache
@@ -126,7 +121,7 @@ def _restore_fact(kind: Any, stored: Any) -> Any:
     values = dict[str, Any]()
     for name, item in stored.items():
         try:
-            values[name] = _restore_value(hints[name], item)
+            values[name] = _restorer_of(hints[name])(item)
         except (TypeError, ValueError) as err:
             raise TypeError(f"{name}: {err}") from err
     return kind(**values)
@@ -149,10 +144,10 @@ def _restore_union(options: tuple[Any, ...], stored: Any) -> Any:
         return None
     kept = [option for option in options if option is not NoneType]
     if len(kept) == 1:
-        return _restore_value(kept[0], stored)
+        return _restorer_of(kept[0])(stored)
     for option in kept:
         try:
-            return _restore_value(option, stored)
+            return _restorer_of(option)(stored)
         except (TypeError, ValueError):
             continue
     raise TypeError(f"{_kind_of(stored)} fits none of the kinds that may stand here")
@@ -168,4 +163,4 @@ def _restore_tuple(arguments: tuple[Any, ...], stored: Any) -> tuple[Any, ...]:
         except (TypeError, ValueError) as err:
             raise TypeError(f"item {len(values)}: {err}") from err
         return tuple(values)
-    return tuple(_restore_value(hint, item) for hint, item in zip(arguments, stored, strict=True))
+    return tuple(_restorer_of(hint)(item) for hint, item in zip(arguments, stored, strict=True))

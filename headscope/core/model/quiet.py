@@ -19,21 +19,17 @@ def quiet() -> Iterator[None]:
     process.
     """
     with _ONE_AT_A_TIME:
-        yield from _silence_transformers()
-
-
-def _silence_transformers() -> Iterator[None]:
-    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    _set_verbosity(python_logging.CRITICAL)
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # upstream has no annotations
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        _set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()  # type: ignore[no-untyped-call]  # upstream has no annotations
+        verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+        _set_verbosity(python_logging.CRITICAL)
+        logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # upstream has no annotations
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                yield
+        finally:
+            _set_verbosity(verbosity)
+            if bars:
+                logging.enable_progress_bar()  # type: ignore[no-untyped-call]  # upstream has no annotations
 
 
 def _set_verbosity(level: int) -> None:

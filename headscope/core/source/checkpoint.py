@@ -147,10 +147,11 @@ class Checkpoint:
 
     def _build_and_trace(self) -> ExaminationOutcome:
         # Imported here: a known report needs no class, no loader and no trace.
-        from headscope.core.source.building import examine_manifest, tracer_of
+        from headscope.core.source.loading import examine_manifest
+        from headscope.core.source.reading.tracing import trace_checkpoint
 
         self._on_build()
-        tracer = tracer_of(self.request, self._first_token)
+        tracer = partial(trace_checkpoint, own=self._first_token, prove=self.request.prove)
         return examine_manifest(self.command, self.request, self.manifest, tracer, self._tell)
 
 
@@ -159,9 +160,11 @@ def _trace_again(request: Request, manifest: CheckpointManifest, first: FirstTok
 
     A function, as a method would tie a checkpoint to itself: a command runs without the search for such cycles.
     """
-    from headscope.core.source.building import program_of
+    from headscope.core.source.loading import load_checkpoint
+    from headscope.core.source.reading.tracing import trace_checkpoint
 
-    return program_of(request, manifest, first)
+    choice, loaded = load_checkpoint(request, manifest, lambda sentence: None)
+    return trace_checkpoint(loaded.model, choice, first, prove=request.prove).program
 
 
 def examine(
@@ -191,7 +194,7 @@ def examine_weights(request: Request, progress: Progress | None) -> Report:
     memory = Memory(open_cache(request.cache))
     known = None if request.runs_code else memory.shipped(request, manifest, None)
     if known is None or known.report.notes or known.report.not_determined:  # some may be those of the trace
-        from headscope.core.source.building import examine_manifest
+        from headscope.core.source.loading import examine_manifest
 
         return examine_manifest("diff-weights", request, manifest, None, progress).report
     return with_version(without_head(replace(known.report, command="diff-weights")))

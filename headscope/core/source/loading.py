@@ -1,22 +1,36 @@
-"""From a manifest to a class, a skeleton of it, and the comparison of the two."""
+"""From a manifest to a class, a skeleton of it, the comparison of the two, and the report on them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from headscope.core.facts import AdapterFault, AdapterFaultKind, CheckpointKind, CheckpointManifest, ParameterStatus
+from headscope.core.facts import (
+    AdapterFault,
+    AdapterFaultKind,
+    CheckpointKind,
+    CheckpointManifest,
+    ParameterStatus,
+    Report,
+)
+from headscope.core.facts.built import BuiltFacts
 from headscope.core.facts.export import Inventoried, WeightInventory, contents_of
+from headscope.core.facts.heads.head import classifier_weight
+from headscope.core.facts.health import InitialSpread
 from headscope.core.facts.stored.checkpoint import own_config
-from headscope.core.source.reading.assembly import checkpoint_facts
+from headscope.core.source.reading.assembly import assemble, checkpoint_facts
+from headscope.core.source.reading.configuration import built_facts, with_purpose, with_tables
+from headscope.core.source.reading.diagnosis import diagnose
 from headscope.core.source.reading.reading import chain_of, decision_of, score_head_of, trusted_code
 from headscope.core.source.reading.token_rows import tokens_of
+from headscope.core.source.reading.tracing import Traced
 from headscope.core.source.reading.unseen_settings import without_idle_tensors
 from headscope.core.source.request import Progress, Request
+from headscope.core.source.structure import ExaminationOutcome
 from headscope.errors import HeadscopeError, Unsupported, UsageError
 
 if TYPE_CHECKING:
@@ -24,6 +38,31 @@ if TYPE_CHECKING:
 
     from headscope.core.model.classes.model_request import Choice
     from headscope.core.model.loading.loader import Loaded
+
+Tracer = Callable[["PreTrainedModel", "Choice"], Traced]
+
+
+def examine_manifest(
+    command: str, request: Request, manifest: CheckpointManifest, tracer: Tracer | None, progress: Progress | None
+) -> ExaminationOutcome:
+    """Examines a checkpoint that was read; leaves the head out if there is no `tracer`."""
+    tell = progress or (lambda sentence: None)
+    tell("importing torch and transformers")
+    choice, loaded = load_checkpoint(request, manifest, tell)
+    tell("tracing the head")
+    traced = tracer(loaded.model, choice) if tracer else Traced(None)
+    report = assemble(command, manifest, choice, loaded, traced, diagnose(choice, manifest, loaded.diff, request.take))
+    built = with_purpose(built_facts(choice.config), manifest, is_reranker=bool(choice.rows))
+    built = with_tables(replace(built, initial=_spread_of_fresh_classifier(loaded.model, report, built)), loaded.model)
+    return ExaminationOutcome(report, built, lambda: traced.program, choice=choice, skeleton=loaded.model)
+
+
+def _spread_of_fresh_classifier(skeleton: PreTrainedModel, report: Report, built: BuiltFacts) -> InitialSpread | None:
+    """Measures the numbers that the class puts into a fresh classifier."""
+    from headscope.core.model.tensors.initialization import initial_spread
+
+    weight = classifier_weight(report.head) if report.head else None
+    return None if weight is None else initial_spread(skeleton, weight.name, built.initializer_range)
 
 
 def load_checkpoint(request: Request, manifest: CheckpointManifest, tell: Progress) -> tuple[Choice, Loaded]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from headscope.core.facts import Gap, Report
 from headscope.core.facts.built import BuiltFacts
 from headscope.core.facts.heads.tasks import TEXT_TASKS
 from headscope.core.facts.stored.tokenizer import FileContradiction, IdEffect, TokenId, TokenizerFacts
-from headscope.core.source.file_reading import FileReading
 from headscope.core.source.reading.configuration import ROLES
 from headscope.errors import HeadscopeError, NotFound
 
@@ -27,6 +26,19 @@ _TEMPLATE = "chat_template.jinja"
 _SHOWN = 80
 """Characters of the longest token that a finding quotes."""
 TOKEN_IDS = "token ids"
+_Found = TypeVar("_Found")
+
+
+@dataclass(frozen=True, slots=True)
+class FileReading(Generic[_Found]):
+    """What was found in files, if anything, and the gaps beside it.
+
+    What is unknown may be readable the next time, say after a network error; what is inapplicable isn't there.
+    """
+
+    found: _Found | None = None
+    unknown: tuple[Gap, ...] = ()
+    inapplicable: tuple[Gap, ...] = ()
 
 
 def read_tokenizer(checkpoint: Checkpoint, report: Report) -> FileReading[TokenizerFacts]:
@@ -180,8 +192,7 @@ def _two_templates(settings: Mapping[str, Any], storage: FileStorage) -> Iterato
 def with_effects(facts: TokenizerFacts, built: BuiltFacts, checkpoint: Checkpoint) -> TokenizerFacts:
     """Adds what follows from ids and lengths on which the configuration differs; measures only these."""
     effects = _measure_effects(facts, built, checkpoint)
-    too_long = _too_long(facts, built, checkpoint)
-    return replace(facts, effects=effects, too_long=too_long)
+    return replace(facts, effects=effects, too_long=_too_long(facts, built, checkpoint))
 
 
 def _measure_effects(facts: TokenizerFacts, built: BuiltFacts, checkpoint: Checkpoint) -> tuple[IdEffect, ...]:

@@ -10,12 +10,11 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from headscope.core.facts import Gap, GapTopic, HeadTrace, Task, UnusedModule, Verification
-from headscope.core.trace.batch.passed import passed_probe
-from headscope.core.trace.batch.probe_batch import build_probe
+from headscope.core.trace.batch.probe_batch import build_probe, passed_probe
 from headscope.core.trace.loss import observed_loss
 from headscope.core.trace.proof.agreement import Agreement, Look, agree, look_at, withdrawn
 from headscope.core.trace.proof.other_inputs import held_against_other_inputs
-from headscope.core.trace.record.base import ModelNames, base_module, declared_base
+from headscope.core.trace.record.base import base_module, declared_base
 from headscope.core.trace.record.execution import (
     Execution,
     lacks_pad_token,
@@ -31,7 +30,7 @@ from headscope.core.trace.slice.axes import has_ambiguous_batch
 from headscope.core.trace.slice.head_slice import HeadSlice, locate_head
 from headscope.core.trace.slice.learned_tokens import learned_tokens
 from headscope.core.trace.slice.reads import config_fields_read
-from headscope.core.trace.slice.stages import Step, place_of
+from headscope.core.trace.slice.stages import place_of
 from headscope.core.upstream.optional.peft_prompts import PromptCaller
 from headscope.errors import Unsupported
 
@@ -111,7 +110,7 @@ def trace_called(caller: PromptCaller, task: Task, tokens: TokenNames, *, output
     model = caller.base
 
     def execute(subject: nn.Module, turn: int, taken: frozenset[int]) -> Execution:
-        build = partial(passed_probe, caller, model, task, taken, turn)
+        build = partial(passed_probe, caller, task, taken, turn)
         return run_on_probe(model, build, hint=_HINT, output=output)
 
     names = replace(tokens, first=None, ahead=caller.ahead) if caller.ahead else tokens
@@ -142,13 +141,13 @@ def read_head(
     """
     runs = _HeadRuns(on_one_device(model), run, tokens, twins)
     first = runs.look(runs.model, 0)
-    program = head_program(first.execution, first.head, first.unfaithful)
+    program = head_program(first.head, first.unfaithful)
     agreed = agree(first, runs.look_again, prove=prove)
     small = first if runs.small is None else runs.small
     cheap = runs.model if runs.small is None else small.execution.model
     agreed = held_against_other_inputs(agreed, runs.looks, runs.model, cheap)
     witness = small if small.has_same_pooling(first) else first
-    return TracedHead(_head_trace(first, witness, agreed, tokens, prove=prove), program)
+    return TracedHead(_head_trace(first, witness, agreed, prove=prove), program)
 
 
 @dataclass(slots=True)
@@ -177,12 +176,12 @@ class _HeadRuns:
                 sentence = f"{place_of(made)} makes a nested tensor, and headscope reads only tensors with sizes"
                 raise Unsupported(sentence, _HINT)
             self.taken.add(execution.probe.sizes.batch)
-            if not has_ambiguous_batch(execution, head):
+            if not has_ambiguous_batch(head):
                 break
         self.taken.add(execution.probe.sizes.length)
         if not self.looks:  # a name isn't evidence: the first run gives it to all
-            self.tokens = replace(self.tokens, learned=learned_tokens(execution, head))
-        self.looks.append(look_at(execution, head, self.tokens))
+            self.tokens = replace(self.tokens, learned=learned_tokens(head))
+        self.looks.append(look_at(head, self.tokens))
         return self.looks[-1]
 
     def look_again(self, turn: int) -> Look:
@@ -198,7 +197,7 @@ class _HeadRuns:
         return self.look(self.model, turn)
 
 
-def _note_on_one_text(look: Look, tokens: TokenNames) -> tuple[str, ...]:
+def _note_on_one_text(look: Look) -> tuple[str, ...]:
     """Reports how the head pools a single text when no pad token was lent; empty if it pools as in a batch.
 
     The text has padding on its right, so that its last position isn't the last that is not padding.
@@ -209,7 +208,7 @@ def _note_on_one_text(look: Look, tokens: TokenNames) -> tuple[str, ...]:
         return ()
     try:
         execution = run_forward(model, probe.one_row(at), hint=_HINT, lend=False)
-        alone = look_at(execution, locate_head(execution, look.head.base), tokens)
+        alone = look_at(locate_head(execution, look.head.base), look.tokens)
     except Unsupported:
         return ()
     if not alone.pooling.parts or alone.has_same_pooling(look):
@@ -217,9 +216,9 @@ def _note_on_one_text(look: Look, tokens: TokenNames) -> tuple[str, ...]:
     return (f"without a pad token, the head reads a single text differently: {alone.pooling.rule}",)
 
 
-def _head_trace(first: Look, witness: Look, agreed: Agreement, tokens: TokenNames, *, prove: bool) -> HeadTrace:
+def _head_trace(first: Look, witness: Look, agreed: Agreement, *, prove: bool) -> HeadTrace:
     """Builds the trace of the first run; what further runs must show is run on the model of `witness`."""
-    execution, head, steps = first.execution, first.head, first.steps
+    execution, head = first.execution, first.head
     base, stages, formula = head.base, agreed.stages, agreed.formula
     names = execution.names
     verification = agreed.verification
@@ -230,29 +229,29 @@ def _head_trace(first: Look, witness: Look, agreed: Agreement, tokens: TokenName
     is_contradicted = verification is not None and verification.agrees is False
     used_buffers = {name for stage in stages for name in stage.buffers}
     without_formula = f"no formula is shown: {formula.reason}"
-    rows = read_head_rows(execution, head, steps, first.runs.usual if first.runs else None, tokens)
+    rows = read_head_rows(first, first.runs.usual if first.runs else None)
     others = (locate_head(replace(execution, logits=(value,)), base) for _, value in execution.others)
     only_others = {name for other in others for name in other.live} - head.live - used
     return HeadTrace(
-        modules=_head_modules(steps, names, base),
+        modules=_head_modules(first),
         pooling=with_rows(withdrawn(agreed.pooling) if is_contradicted else agreed.pooling, rows),
         stages=stages,
         formula=formula.text,
         features=formula.features,
-        parameters=_tensors_of_head(names.parameters, used, names, execution.model),
-        buffers=_tensors_of_head(names.buffers, used_buffers, names, execution.model),
+        parameters=_tensors_of_head(names.parameters, used, execution),
+        buffers=_tensors_of_head(names.buffers, used_buffers, execution),
         live=tuple(sorted(head.live)),
-        base_module=names.modules.get(id(base), "") if base is not None else "",
+        base_module=names.modules.get(id(base), ""),
         hidden_shape=agreed.hidden_shape,
         loss=observed_loss(execution),
         reads_problem_type=execution.reads_problem_type,
         token_rows=rows,
         verification=verification,
-        config_fields=config_fields_read(execution.model, head) if prove else (),
-        unused_modules=_unused_modules(execution, head, names),
+        config_fields=config_fields_read(head) if prove else (),
+        unused_modules=_unused_modules(head),
         notes=(
             *execution.notes,
-            *_note_on_one_text(witness, tokens),
+            *_note_on_one_text(witness),
             *_notes_on_others(execution),
             *((without_formula,) if stages and not formula.text else ()),
         ),
@@ -282,16 +281,13 @@ def _gaps_of_trace(agreed: Agreement, verification: Verification | None) -> tupl
     return tuple(gaps)
 
 
-def _head_modules(steps: tuple[Step, ...], names: ModelNames, base: nn.Module | None) -> tuple[str, ...]:
+def _head_modules(look: Look) -> tuple[str, ...]:
     """Lists the topmost registered modules that the head runs through: `bert.pooler`, `classifier`."""
-    prefix = names.modules.get(id(base), "") if base is not None else ""
-    found: dict[str, None] = {}
-    for step in steps:
-        for path in (names.modules.get(id(module), "") for module in step.last.modules):
-            top = _top_module(path, prefix)
-            if top:
-                found[top] = None
-    return tuple(found)
+    paths = look.execution.names.modules
+    prefix = paths.get(id(look.head.base), "")
+    modules = (module for step in look.steps for module in step.last.modules)
+    found = dict.fromkeys(_top_module(paths.get(id(module), ""), prefix) for module in modules)
+    return tuple(path for path in found if path)
 
 
 def _top_module(path: str, prefix: str) -> str:
@@ -303,15 +299,15 @@ def _top_module(path: str, prefix: str) -> str:
     return path.partition(".")[0]
 
 
-def _tensors_of_head(tensors: dict[int, str], used: set[str], names: ModelNames, model: nn.Module) -> tuple[str, ...]:
+def _tensors_of_head(tensors: dict[int, str], used: set[str], execution: Execution) -> tuple[str, ...]:
     """Selects the tensors that the stages use, and those outside a declared base model, in the model's order."""
-    base = declared_base(model)
-    prefix = names.modules.get(id(base), "") if base is not None else ""
+    prefix = execution.names.modules.get(id(declared_base(execution.model)), "")
     return tuple(name for name in tensors.values() if name in used or (prefix and not name.startswith(f"{prefix}.")))
 
 
-def _unused_modules(execution: Execution, head: HeadSlice, names: ModelNames) -> tuple[UnusedModule, ...]:
+def _unused_modules(head: HeadSlice) -> tuple[UnusedModule, ...]:
     """Lists the topmost modules that own parameters of which none reaches the logits."""
+    execution, names = head.execution, head.execution.names
     found: list[UnusedModule] = []
     for path, module in execution.model.named_modules():
         if not path or any(path.startswith(f"{item.path}.") for item in found):

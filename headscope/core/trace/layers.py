@@ -24,7 +24,6 @@ from headscope.core.trace.formula.expression import (
     Rows,
     Sign,
 )
-from headscope.core.trace.formula.formula import prove
 from headscope.core.trace.head import look_once
 from headscope.core.trace.proof.agreement import Look
 from headscope.core.trace.record.indexing import rows_on_last_axis
@@ -92,11 +91,10 @@ def read_layers(model: PreTrainedModel, task: Task) -> LayeredHead:
     formula = look.formula
     if len(formula.nodes) != 1:
         _refuse_head(formula.reason or "it has several scores")
-    replay = prove(look.execution, look.head)
-    assert replay is not None  # the formula was proven with one
-    reader = _LayerReader(look, replay)
+    assert look.runs is not None  # the formula was proven with one
+    reader = _LayerReader(look, look.runs.usual)
     layers = tuple(reversed(list(reader.layers_below(formula.nodes[0]))))
-    fields = config_fields_read(look.execution.model, look.head)
+    fields = config_fields_read(look.head)
     return LayeredHead(layers, reader.pooled, reader.positions, reader.hidden, formula.text, fields)
 
 
@@ -156,7 +154,7 @@ class _LayerReader:
         own = {
             id(tensor): tensor
             for operation in node.step.operations
-            for tensor, _ in operation.inputs
+            for tensor in operation.inputs
             if id(tensor) in self._names
         }
         found = {("bias" if self._names[key].endswith("bias") else "weight"): key for key in own}

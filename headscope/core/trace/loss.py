@@ -26,9 +26,6 @@ _SAME_NUMBERS = {
     "select", "slice", "index", "index_select", "masked_select", "gather", "take_along_dim", "dropout",
 }  # fmt: skip
 """Operations whose results are unchanged scores: in another layout, or some of them."""
-# A cross entropy over another axis, such as the batch, trains something else: the axis counts for this one.
-_OVER_CLASSES = {Loss.CROSS_ENTROPY}
-"""Losses that compare the scores of one row with each other."""
 _CUTS = {"detach", "data"}
 """Conversions that no gradient passes: a loss behind one trains nothing."""
 _CHOSEN_BY_VALUE = {"nonzero", "argwhere"}
@@ -56,14 +53,14 @@ def observed_loss(execution: Execution) -> str:
 
 def _loss_terms(loss: torch.Tensor, graph: Graph) -> list[Operation]:
     """Lists the known losses that were added up or averaged to `loss`; empty if it is anything else."""
-    producer = graph.producer(loss)
-    if producer < 0:
+    operation = graph.maker(loss)
+    if operation is None:
         return []
-    operation = graph.operations[producer]
     if operation.name in _LOSSES:
         return [operation]
     step = single_step(operation)
-    operands = [tensor for tensor, made_by in operation.inputs if made_by >= 0 and tensor.is_floating_point()]
+    made = (tensor for tensor in operation.inputs if graph.maker(tensor) is not None)
+    operands = [tensor for tensor in made if tensor.is_floating_point()]
     if step.name == "add" and len(operands) == len(operation.inputs):
         found = [_loss_terms(tensor, graph) for tensor in operands]
         return [item for terms in found for item in terms] if all(found) else []
@@ -72,7 +69,7 @@ def _loss_terms(loss: torch.Tensor, graph: Graph) -> list[Operation]:
     is_division = step.name == "div" and operation.name not in REVERSED and not operation.kwargs
     is_average = is_division and isinstance(operation.args[0], torch.Tensor) and type(operation.args[1]) in {int, float}
     if is_average or step.name in {"mean", "sum", "squeeze", "view"} or _keeps_gradient(step):
-        return _loss_terms(operation.inputs[0][0], graph)
+        return _loss_terms(operation.inputs[0], graph)
     return []
 
 
@@ -83,27 +80,24 @@ def _keeps_gradient(step: Step) -> bool:
 
 def _reads_scores(operation: Operation, execution: Execution) -> bool:
     """True if a loss is computed from the scores themselves; `nll_loss` from their log-softmax over the classes."""
-    read = _argument_of(operation, 0, "input")
+    read = operation.argument(0, "input")
     if operation.name == "nll_loss" and isinstance(read, torch.Tensor):
         read = _before_log_softmax(read, execution.graph)
     if not isinstance(read, torch.Tensor):
         return False
-    by_classes = _LOSSES[operation.name] in _OVER_CLASSES
+    # It compares the scores of one row with each other. Over another axis, such as the batch, it trains something else.
+    by_classes = _LOSSES[operation.name] is Loss.CROSS_ENTROPY
     return any(_holds_scores(read, scores, execution.graph, by_classes=by_classes) for scores in execution.logits)
-
-
-def _argument_of(operation: Operation, at: int, name: str) -> Any:
-    return operation.args[at] if len(operation.args) > at else operation.kwargs.get(name)
 
 
 def _before_log_softmax(read: torch.Tensor, graph: Graph) -> torch.Tensor | None:
     """Returns what a log-softmax over the class axis of `nll_loss` was made from; None if `read` is anything else."""
-    producer = graph.producer(read)
-    if producer < 0 or single_step(graph.operations[producer]).name != "log_softmax":
+    made = graph.maker(read)
+    if made is None or single_step(made).name != "log_softmax":
         return None
-    dim = _argument_of(graph.operations[producer], 1, "dim")
+    dim = made.argument(1, "dim")
     is_over_classes = isinstance(dim, int) and dim % read.dim() == _class_axis(read)
-    return graph.operations[producer].inputs[0][0] if is_over_classes else None
+    return made.inputs[0] if is_over_classes else None
 
 
 def _class_axis(read: torch.Tensor) -> int:
@@ -141,7 +135,7 @@ def _holds_scores(read: torch.Tensor, scores: torch.Tensor, graph: Graph, *, by_
     if (found < 0).any() or not (found.diff() > 0).all():
         return False
     # A mask may leave out places without labels. Any other selection trains only a part of the scores.
-    smaller = (made for made in steps if made.outputs[0].numel() < made.inputs[0][0].numel())
+    smaller = (made for made in steps if made.outputs[0].numel() < made.inputs[0].numel())
     return len(found) == own.numel() or all(_is_by_mask(made, graph) for made in smaller)
 
 
@@ -149,14 +143,13 @@ def _way_back(tensor: torch.Tensor, graph: Graph) -> dict[int, tuple[torch.Tenso
     """Follows a tensor back through those that hand it their values, each with the operation that made it."""
     found: dict[int, tuple[torch.Tensor, Operation | None]] = {}
     while id(tensor) not in found:
-        producer = graph.producer(tensor)
-        made = graph.operations[producer] if producer >= 0 else None
+        made = graph.maker(tensor)
         step = single_step(made) if made is not None else None
         hands_on = step is not None and (_keeps_gradient(step) or step.name in _SAME_NUMBERS)
         found[id(tensor)] = (tensor, made)
         if made is None or not hands_on or not made.inputs:
             break
-        tensor = made.inputs[0][0]
+        tensor = made.inputs[0]
     return found
 
 
@@ -177,7 +170,7 @@ def _number_places(
 
     try:
         for made in reversed(steps):
-            source = made.inputs[0][0]
+            source = made.inputs[0]
             # A conversion to another dtype could round the numbers of the places.
             if is_silent(single_step(made)) and source.shape == made.outputs[0].shape:
                 known[id(made.outputs[0])] = known[id(source)]
@@ -192,7 +185,7 @@ def _number_places(
 
 def _is_by_mask(operation: Operation, graph: Graph) -> bool:
     """True if an operation keeps what a mask marks: one of truth values, or the places where it holds any."""
-    for tensor, producer in operation.inputs[1:]:
-        if tensor.dtype is torch.bool or any(item.name in _CHOSEN_BY_VALUE for item in graph.before(producer)):
-            return True
-    return False
+    return any(
+        tensor.dtype is torch.bool or any(item.name in _CHOSEN_BY_VALUE for item in graph.before(tensor))
+        for tensor in operation.inputs[1:]
+    )

@@ -13,7 +13,7 @@ from headscope.core.facts import Positions, Where
 from headscope.core.facts.heads.head import AS_IT_IS
 from headscope.core.trace.batch.inputs import ProbeRow, Sizes
 from headscope.core.trace.batch.probe_batch import ProbeBatch
-from headscope.core.trace.formula.evaluate import evaluate_node, fitted
+from headscope.core.trace.formula.evaluate import Evaluation, fitted
 from headscope.core.trace.formula.expression import (
     Applied,
     Arithmetic,
@@ -30,9 +30,9 @@ from headscope.core.trace.formula.expression import (
 )
 from headscope.core.trace.proof.agreement import look_at
 from headscope.core.trace.record.base import base_module
-from headscope.core.trace.record.execution import Execution, run_forward
+from headscope.core.trace.record.execution import run_forward
 from headscope.core.trace.replay.picks import TokenNames
-from headscope.core.trace.replay.replay import Replay, known_hidden, replay_head
+from headscope.core.trace.replay.replay import known_hidden, replay_head
 from headscope.core.trace.slice.head_slice import locate_head
 from headscope.errors import Unsupported
 
@@ -62,26 +62,13 @@ class HeadVariant:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A node of the expression, the one that is written instead, and its value."""
+    """A node of the expression, the one that is written instead, and its value: that of `source`, changed by `way`."""
 
     words: str
     node: Expression
     instead: Expression
-    value: Callable[[_Values], torch.Tensor]
-
-
-class _Values:
-    """Values of an expression on the recorded hidden states, with changes in it."""
-
-    def __init__(self, execution: Execution, replay: Replay, changes: tuple[_Change, ...] = ()) -> None:
-        self._execution, self._replay = execution, replay
-        self._memo: dict[int, torch.Tensor] = {}
-        for change in changes:  # from the hidden states up, so that a later one sees the earlier
-            self._memo[id(change.node)] = change.value(self)
-
-    def of(self, node: Expression) -> torch.Tensor:
-        """Returns the value of a node."""
-        return evaluate_node(node, self._execution, self._replay, self._memo)
+    source: Expression
+    way: Callable[[torch.Tensor], torch.Tensor] = lambda value: value
 
 
 def head_variants(
@@ -134,18 +121,21 @@ def _variants_on(
     probe = ProbeBatch(dict(inputs), {}, Sizes(*mask.shape), rows)
     execution = run_forward(model, probe, hint="check that the inputs are those that the model takes", lend=False)
     head = locate_head(execution, base_module(model))
-    look = look_at(execution, head, TokenNames(first or None))
-    known = known_hidden(execution, head)
+    look = look_at(head, TokenNames(first or None))
+    known = known_hidden(head)
     if len(look.formula.nodes) != 1 or len(known) < len(head.hidden):
         raise Unsupported(f"the head has no expression to change: {look.formula.reason or 'it has several'}", "")
     root, own = look.formula.nodes[0], execution.logits[0].detach().float()
-    replay = replay_head(execution, head, known)
+    replay = replay_head(head, known)
 
     def variant(*changes: _Change) -> HeadVariant | None:
         """None where the change doesn't fit: a layer that was left out gives another number of features."""
+        evaluation = Evaluation(replay)
         try:
             with torch.no_grad():
-                logits = fitted(_Values(execution, replay, changes).of(root), own.shape).float()
+                for change in changes:  # from the hidden states up, so that a later one sees the earlier
+                    evaluation.values[id(change.node)] = change.way(evaluation.value(change.source))
+                logits = fitted(evaluation.value(root), own.shape).float()
         except (ValueError, RuntimeError, Unsupported):
             return None
         instead = {id(change.node): change.instead for change in changes}
@@ -213,27 +203,20 @@ def _position_changes(root: Expression, mask: torch.Tensor, first: str, is_alone
     (begin, last), rows = _ends_of_rows(mask), torch.arange(len(mask))
     every = mask if is_alone else torch.ones_like(mask)
     starts, ends = _ends_of_rows(every)
-    picks: dict[str, tuple[Positions, Callable[[torch.Tensor], torch.Tensor]]] = {
-        "first token": (Positions(Where.INDEX, 0, token=first), lambda value: value[rows, starts]),
-        "first token that is not padding": (Positions(Where.FIRST_NON_PAD), lambda value: value[rows, begin]),
-        "last token that is not padding": (Positions(Where.LAST_NON_PAD), lambda value: value[rows, last]),
-        "last token": (Positions(Where.INDEX, -1), lambda value: value[rows, ends]),
-    }
-    means: dict[str, tuple[Positions, Callable[[torch.Tensor], torch.Tensor]]] = {
-        "mean over all tokens": (Positions(Where.ALL), lambda value: _means_of_rows(value, every)),
-        "mean over the tokens that are not padding": (
-            Positions(Where.NON_PAD),
-            lambda value: _means_of_rows(value, mask),
-        ),
-    }
-    nodes: dict[str, Expression] = {words: Pick(node.of, positions, axis) for words, (positions, _) in picks.items()}
-    nodes |= {words: Pooled("mean", node.of, positions, (axis,)) for words, (positions, _) in means.items()}
-    for words, (_, way) in (picks | means).items():
 
-        def value(values: _Values, way: Callable[[torch.Tensor], torch.Tensor] = way) -> torch.Tensor:
-            return way(values.of(node.of))
+    def pick(words: str, positions: Positions, places: Any) -> _Change:
+        return _Change(words, node, Pick(node.of, positions, axis), node.of, lambda value: value[rows, places])
 
-        yield _Change(words, node, nodes[words], value)
+    def mean(words: str, positions: Positions, kept: torch.Tensor) -> _Change:
+        instead = Pooled("mean", node.of, positions, (axis,))
+        return _Change(words, node, instead, node.of, lambda value: _means_of_rows(value, kept))
+
+    yield pick("first token", Positions(Where.INDEX, 0, token=first), starts)
+    yield pick("first token that is not padding", Positions(Where.FIRST_NON_PAD), begin)
+    yield pick("last token that is not padding", Positions(Where.LAST_NON_PAD), last)
+    yield pick("last token", Positions(Where.INDEX, -1), ends)
+    yield mean("mean over all tokens", Positions(Where.ALL), every)
+    yield mean("mean over the tokens that are not padding", Positions(Where.NON_PAD), mask)
 
 
 def _means_of_rows(value: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -247,7 +230,8 @@ def _layer_changes(root: Expression) -> Iterator[_Change]:
     ]
     for at, node in enumerate(chain):
         if node.text in _ACTIVATIONS:
-            yield from _other_activations(node)
+            for words, way in _ACTIVATIONS.items():
+                yield _Change(f"{words} for {node.text}", node, replace(node, text=words), node.operands[0], way)
         # From each layer down the chain: only neighbors are left out together.
         names, inner = [node.text], node.operands[0]
         yield _without_layers(names, inner, node)
@@ -256,14 +240,5 @@ def _layer_changes(root: Expression) -> Iterator[_Change]:
             yield _without_layers(names, inner, node)
 
 
-def _other_activations(node: Applied) -> Iterator[_Change]:
-    for words, activation in _ACTIVATIONS.items():
-
-        def value(values: _Values, activation: Callable[[torch.Tensor], torch.Tensor] = activation) -> torch.Tensor:
-            return activation(values.of(node.operands[0]))
-
-        yield _Change(f"{words} for {node.text}", node, replace(node, text=words), value)
-
-
 def _without_layers(names: list[str], inner: Expression, node: Applied) -> _Change:
-    return _Change(f"without {' and '.join(names)}", node, inner, lambda values: values.of(inner))
+    return _Change(f"without {' and '.join(names)}", node, inner, inner)

@@ -90,9 +90,10 @@ def fault_of_import(err: BaseException) -> HeadscopeError | None:
     while cause is not None:
         chain.append(cause)
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
-    broken = next((found for one in reversed(chain) if (found := _package_importing(one)) is not None), None)
-    if broken is not None:
-        return _broken_package_error(broken, next(one for one in reversed(chain) if _package_importing(one) == broken))
+    for one in reversed(chain):
+        package = _package_importing(one)
+        if package is not None:
+            return _broken_package_error(package, one)
     missing = err.name.partition(".")[0] if isinstance(err, ModuleNotFoundError) and err.name else _OURS
     if missing in _TRACING:
         return Unsupported(

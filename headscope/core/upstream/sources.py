@@ -36,7 +36,8 @@ _SILENT_ATTRIBUTES = re.compile(
 )
 """Attributes of classes that only placing, saving memory and generating look at."""
 _OF_TYPES = frozenset({"annotation", "returns", "type_comment"})
-_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_DEFINITIONS = (*_FUNCTIONS, ast.ClassDef)
 _Node = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
@@ -81,38 +82,36 @@ class SourceFile:
         `[name]` is what stands for a name in the file's dicts, which may be nothing.
         """
         if name.startswith("["):
-            words = [word for value in self._dict_values.get(name[1:-1], ()) for word in _digest_words(value)]
-            return hashlib.sha256("".join(words).encode()).hexdigest()[:12]
+            values = self._dict_values.get(name[1:-1], ())
+            return _short_digest("".join(word for value in values for word in _digest_words(value)))
         node = self._found.get(name)
-        return "" if node is None else hashlib.sha256("".join(_digest_words(node)).encode()).hexdigest()[:12]
+        return "" if node is None else _short_digest("".join(_digest_words(node)))
 
     def digest_whole(self, name: str) -> str:
         """Computes the digest of a function or class with all functions in it; "" where none has that name."""
         inner = [other for other in self._found if other.startswith(f"{name}.")]
         found = [self.digest(name), *(word for other in sorted(inner) for word in (other, self.digest(other)))]
-        return hashlib.sha256(" ".join(found).encode()).hexdigest()[:12] if found[0] else ""
+        return _short_digest(" ".join(found)) if found[0] else ""
 
     def name_around(self, line: int) -> str:
         """Names the innermost function or class around a line, or the key of a dict's entry; "" for a line of none."""
-        around = [
-            ((node.end_lineno or 0) - node.lineno, name)
-            for name, node in self._found.items()
-            if node.lineno <= line <= (node.end_lineno or 0)
-        ]
         keys = (key for key, values in self._dict_values.items() for value in values if value.lineno == line)
-        return min(around)[1] if around else next((f"[{key}]" for key in keys), "")
+        return self._innermost_definition(line, _DEFINITIONS) or next((f"[{key}]" for key in keys), "")
 
     def place_of(self, line: int) -> tuple[str, int] | None:
         """Finds the innermost function around a line, and which of its nodes it is; None for a line of none."""
-        around = [
+        name = self._innermost_definition(line, _FUNCTIONS)
+        lines = self._node_lines(name)
+        return (name, lines.index(line)) if line in lines else None
+
+    def _innermost_definition(self, line: int, kinds: tuple[type[ast.AST], ...]) -> str:
+        """Names the innermost definition of some kinds around a line; "" for none."""
+        around = (
             (last - node.lineno, name)
             for name, node in self._found.items()
-            if not isinstance(node, ast.ClassDef) and node.lineno <= line <= (last := node.end_lineno or 0)
-        ]
-        for _, name in sorted(around)[:1]:
-            lines = self._node_lines(name)
-            return (name, lines.index(line)) if line in lines else None
-        return None
+            if isinstance(node, kinds) and node.lineno <= line <= (last := node.end_lineno or 0)
+        )
+        return min(around, default=(0, ""))[1]
 
     def line_of(self, name: str, index: int) -> int:
         """Gives the line of a node that `place_of` named. Raises Unvouched where there is none."""
@@ -205,7 +204,11 @@ def code_digest(path: str, names: Iterable[str]) -> str:
     """Computes the digest of some functions and classes in a file of Transformers; "" where one is missing."""
     file = source_file(path)
     found = [] if file is None else [file.digest(name) for name in names]
-    return hashlib.sha256("".join(found).encode()).hexdigest()[:12] if found and all(found) else ""
+    return _short_digest("".join(found)) if found and all(found) else ""
+
+
+def _short_digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 @lru_cache(256)

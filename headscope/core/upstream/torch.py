@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from copy import copy
 from threading import get_ident
 from typing import Any, cast
@@ -13,37 +14,12 @@ import torch
 from torch import nn
 from torch.nn.modules import module as nn_module
 from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode as _TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
 
 from headscope.core.upstream.python import descends_from
 
-__all__ = [
-    "TorchDispatchMode",
-    "argument_names",
-    "as_by_default",
-    "autocast_on_meta",
-    "buffers_of",
-    "compiled_calls",
-    "forward_hooks_of",
-    "function_names",
-    "has_hooks_of_all_modules",
-    "inside_checkpointed",
-    "inside_compiled",
-    "inside_parallel",
-    "is_functional",
-    "is_persistent",
-    "name_of_overload",
-    "on_meta",
-    "overloads",
-    "parameters_of",
-    "set_compiled_call",
-    "storage_id",
-    "tree_leaves",
-    "tree_map",
-    "version_of",
-    "without_subclasses",
-]
+tree_leaves, tree_map = _pytree.tree_leaves, _pytree.tree_map
 
 
 class TorchDispatchMode(_TorchDispatchMode):  # type: ignore[no-untyped-call]  # upstream has no annotations
@@ -199,14 +175,20 @@ def inside_checkpointed(module: nn.Module) -> nn.Module | None:
     return found if descends_from(module, "torch", "ActivationWrapper") and isinstance(found, nn.Module) else None
 
 
-def compiled_calls(module: nn.Module) -> dict[nn.Module, Any]:
-    """Finds the parts on which `.compile()` was called, with their compiled forward."""
-    return {part: part._compiled_call_impl for part in module.modules() if part._compiled_call_impl is not None}
-
-
-def set_compiled_call(part: nn.Module, call: Any) -> None:
-    """Sets or removes (None) the compiled forward of a part."""
-    part._compiled_call_impl = call
+@contextmanager
+def uncompiled(module: nn.Module) -> Iterator[None]:
+    """Runs `module` without compiled code, which cannot be recorded; restores it afterwards."""
+    # The parts on which `.compile()` was called. What torch.compile wraps runs as it was written under this stance.
+    compiled = {part: part._compiled_call_impl for part in module.modules() if part._compiled_call_impl is not None}
+    is_loaded = "torch._dynamo" in sys.modules  # otherwise nothing was compiled, and the import takes seconds
+    try:
+        for part in compiled:
+            part._compiled_call_impl = None
+        with torch.compiler.set_stance("force_eager") if is_loaded else nullcontext():
+            yield
+    finally:
+        for part, call in compiled.items():
+            part._compiled_call_impl = call
 
 
 @contextmanager

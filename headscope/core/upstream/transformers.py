@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from threading import get_ident
 from types import MappingProxyType
@@ -146,19 +147,23 @@ def decayed_names(model: nn.Module) -> frozenset[str]:
     return frozenset(trainer.get_decay_parameter_names(None, model))
 
 
-@cache
-def classes_by_type(mapping: str) -> Mapping[str, tuple[str, ...]]:
-    """Maps model type to class names, by one of the auto classes' tables: `MODEL_FOR_MASKED_LM_MAPPING_NAMES`.
+def classes_by_type(name: str) -> Mapping[str, tuple[str, ...]]:
+    """Maps model type to class names, by the table of an auto class (`AutoModelForMaskedLM`).
 
     Raises Unsupported if Transformers has moved it.
     """
-    from transformers.models.auto import modeling_auto
-
     try:
-        table = getattr(modeling_auto, mapping)
-    except AttributeError as err:
-        raise moved(_PACKAGE, f"the auto classes have no {mapping}") from err
-    return MappingProxyType({str(kind): _as_tuple(names) for kind, names in table.items()})
+        return auto_tables()[name]
+    except KeyError as err:
+        raise moved(_PACKAGE, f"the auto classes have no {name}") from err
+
+
+def _of_auto_classes(module: str, name: str) -> Any:
+    """Gives a name in a module of the auto classes. Raises Unsupported if Transformers has moved it."""
+    try:
+        return getattr(import_module(f"transformers.models.auto.{module}"), name)
+    except (ImportError, AttributeError) as err:
+        raise moved(_PACKAGE, f"the auto classes have no {name}") from err
 
 
 @cache
@@ -189,20 +194,13 @@ def _as_tuple(names: str | Iterable[str | None] | None) -> tuple[str, ...]:
 @cache
 def tokenizer_of_type() -> Mapping[str, tuple[str, ...]]:
     """Maps model type to the names of its tokenizer classes. Raises Unsupported if Transformers has moved it."""
-    try:
-        from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
-    except ImportError as err:
-        raise moved(_PACKAGE, "the auto classes have no TOKENIZER_MAPPING_NAMES") from err
-    return MappingProxyType({str(kind): _as_tuple(names) for kind, names in TOKENIZER_MAPPING_NAMES.items()})
+    table = _of_auto_classes("tokenization_auto", "TOKENIZER_MAPPING_NAMES")
+    return MappingProxyType({str(kind): _as_tuple(names) for kind, names in table.items()})
 
 
 def folder_of_type(model_type: str) -> str:
     """Gives the folder of a model type below `transformers/models`. Raises Unsupported if Transformers has moved it."""
-    try:
-        from transformers.models.auto.configuration_auto import model_type_to_module_name
-    except ImportError as err:
-        raise moved(_PACKAGE, "the auto classes have no model_type_to_module_name") from err
-    return str(model_type_to_module_name(model_type))
+    return str(_of_auto_classes("configuration_auto", "model_type_to_module_name")(model_type))
 
 
 def class_names_in_source() -> frozenset[str]:
@@ -236,11 +234,7 @@ def config_classes() -> Mapping[str, Any]:
 
     Raises Unsupported if Transformers has moved it.
     """
-    try:
-        from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-    except ImportError as err:
-        raise moved(_PACKAGE, "the auto classes have no CONFIG_MAPPING") from err
-    found: Mapping[str, Any] = CONFIG_MAPPING
+    found: Mapping[str, Any] = _of_auto_classes("configuration_auto", "CONFIG_MAPPING")
     return found
 
 

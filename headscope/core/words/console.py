@@ -2,6 +2,7 @@
 
 import os
 from enum import StrEnum
+from functools import partial
 from io import StringIO
 from typing import Literal, TextIO
 
@@ -12,31 +13,21 @@ from headscope.core.facts.verdict import Verdict
 from headscope.core.upstream.python import is_for_agent
 from headscope.core.words.lines import WIDE
 
+# Names come from checkpoints: Rich must not read `[red]` or `:smile:` in them, nor color what looks like a number.
+_literal_console = partial(Console, highlight=False, markup=False, emoji=False, force_jupyter=False)
+
 
 def open_console(file: TextIO) -> Console:
     """Opens a console on `file`: as wide as the terminal or COLUMNS says; WIDE in a pipe."""
     wide = None if file.isatty() or "COLUMNS" in os.environ else WIDE
     colors: Literal["auto"] | None = None if is_for_agent() else "auto"
-    # Names come from checkpoints: Rich must not read `[red]` or `:smile:` in them, nor color what looks like a number.
-    return Console(
-        file=file, width=wide, highlight=False, markup=False, emoji=False, color_system=colors, force_jupyter=False
-    )
+    return _literal_console(file=file, width=wide, color_system=colors)
 
 
 def plain_text(renderable: RenderableType, width: int = WIDE) -> str:
     """Renders as text without color, at most `width` columns wide."""
     buffer = StringIO()
-    console = Console(
-        file=buffer,
-        width=width,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        color_system=None,
-        force_terminal=False,
-        force_jupyter=False,
-        legacy_windows=False,
-    )
+    console = _literal_console(file=buffer, width=width, color_system=None, force_terminal=False, legacy_windows=False)
     console.print(renderable, crop=False)  # a line that may not wrap, such as code, is longer than the width
     return buffer.getvalue()
 

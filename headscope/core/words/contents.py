@@ -6,14 +6,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from headscope.core.facts.counting import counted, list_of
-from headscope.core.facts.export import (
-    ExportComparison,
-    ExportHead,
-    ExportValue,
-    Fate,
-    HeadBasis,
-    WeightInventory,
-)
+from headscope.core.facts.export import ExportComparison, ExportHead, Fate, HeadBasis, WeightInventory
 from headscope.core.words.console import STRONG, TONE, Tone
 from headscope.core.words.lines import Paragraph
 from headscope.core.words.safe import label, safe
@@ -34,7 +27,8 @@ def head_lines(head: ExportHead) -> Iterator[tuple[str, Text]]:
     yield "", label(f"after {head.knowledge}")
     for word, values in (("inputs", head.inputs), ("outputs", head.outputs)):
         if values:
-            yield word, label(list_of(map(value_of, values), 12))
+            each = (f"{value.name} {axes_of(value.shape)} {value.dtype}" for value in values)
+            yield word, label(list_of(each, 12))
     kind = POOLING[head.pooling] if head.pooling is not None else "not determined"
     yield "pooling", label(f"{kind} ({head.pooling_rule})" if head.pooling_rule else kind)
     tensors = {item.key: item for item in head.tensors}
@@ -54,11 +48,6 @@ def head_lines(head: ExportHead) -> Iterator[tuple[str, Text]]:
         yield "note", label(note)
     for gap in head.not_determined:
         yield "unknown", label(f"not determined: {gap.topic}: {gap.reason}", "yellow")
-
-
-def value_of(value: ExportValue) -> str:
-    """Writes an input or output: `logits [batch, 2] float32`."""
-    return f"{value.name} {axes_of(value.shape)} {value.dtype}"
 
 
 _MARGIN = 14

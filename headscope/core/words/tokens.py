@@ -116,18 +116,14 @@ def _marked_cells(part: PoolingPart | None, side: str, ahead: int) -> tuple[Cell
     positions = None if part is None or part.kind is PoolingKind.OTHER else part.positions
     texts = _cell_texts(positions, side, ahead)
     read = None if positions is None else _read_cells(positions, texts)
+    marks = [Mark.UNTOLD if read is None else Mark.READ if at in read else Mark.BESIDE for at in range(len(texts))]
     if ahead:
         virtual = [text.isdecimal() and int(text) < ahead for text in texts]
-        marks = [Mark.UNTOLD if read is None else Mark.READ if at in read else Mark.BESIDE for at in range(len(texts))]
         named = (f"v{text}" if own else text for text, own in zip(texts, virtual, strict=True))
         return tuple(Cell(*each) for each in zip(named, marks, virtual, strict=True))
-    if read is None:
-        return tuple(Cell(text, Mark.UNTOLD) for text in texts)
-    is_weighted = part is not None and part.kind is PoolingKind.WEIGHTED
-    marks = [Mark.READ if at in read else Mark.BESIDE for at in range(len(texts))]
-    if is_weighted:  # whether the weights of padding are zero is not known
+    if part is not None and part.kind is PoolingKind.WEIGHTED:  # whether the weights of padding are zero is not known
         marks = [Mark.UNTOLD if text == _PAD else mark for text, mark in zip(texts, marks, strict=True)]
-    if positions is not None and (positions.token or positions.parameter) and positions.is_one:
+    if positions is not None and read is not None and (positions.token or positions.parameter) and positions.is_one:
         texts[min(read)] = safe(positions.text)
     return tuple(Cell(text, mark) for text, mark in zip(texts, marks, strict=True))
 

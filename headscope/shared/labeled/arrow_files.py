@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,25 +22,18 @@ def parquet_source(path: Path, name: str) -> RowSource:
     Raises Malformed for a file that can't be read as Parquet, and Unsupported without pyarrow.
     """
     _require_pyarrow(name)
-    import pyarrow
     from pyarrow import parquet
 
-    try:
-        with parquet.ParquetFile(path) as file:
-            schema = file.schema_arrow
-            metadata = (schema.metadata or {}).get(b"huggingface", b"{}")
-            columns = tuple(schema.names)
-    except (pyarrow.ArrowException, OSError, ValueError) as err:
-        raise _broken_file(name, "Parquet", err) from err
+    with _broken_as_malformed(name, "Parquet"), parquet.ParquetFile(path) as file:
+        schema = file.schema_arrow
+        metadata = (schema.metadata or {}).get(b"huggingface", b"{}")
+        columns = tuple(schema.names)
 
     def read(wanted: Sequence[str]) -> Iterator[RowCells]:
         check_columns(wanted, columns, name)
-        try:
-            with parquet.ParquetFile(path) as file:
-                for batch in file.iter_batches(batch_size=_BATCH, columns=list(wanted)):
-                    yield from _rows_of_batch(batch, wanted)
-        except (pyarrow.ArrowException, OSError, ValueError) as err:
-            raise _broken_file(name, "Parquet", err) from err
+        with _broken_as_malformed(name, "Parquet"), parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=_BATCH, columns=list(wanted)):
+                yield from _rows_of_batch(batch, wanted)
 
     return RowSource(name, "parquet", None, columns, read, _class_names_in_metadata(metadata))
 
@@ -151,32 +145,27 @@ def _data_files(state: dict[str, Any], folder: Path, name: str) -> list[Path]:
 
 
 def _read_column_names(file: Path, name: str) -> tuple[str, ...]:
-    import pyarrow
-
-    try:
-        with _open_arrow_stream(file) as reader:
-            return tuple(reader.schema.names)
-    except (pyarrow.ArrowException, OSError, ValueError) as err:
-        raise _broken_file(name, "Arrow", err) from err
+    with _open_arrow_stream(file, name) as reader:
+        return tuple(reader.schema.names)
 
 
 def _read_batches(file: Path, name: str) -> Iterator[Any]:
-    import pyarrow
-
-    try:
-        with _open_arrow_stream(file) as reader:
-            for batch in reader:
-                for start in range(0, batch.num_rows, _BATCH):
-                    yield batch.slice(start, _BATCH)
-    except (pyarrow.ArrowException, OSError, ValueError) as err:
-        raise _broken_file(name, "Arrow", err) from err
+    with _open_arrow_stream(file, name) as reader:
+        for batch in reader:
+            for start in range(0, batch.num_rows, _BATCH):
+                yield batch.slice(start, _BATCH)
 
 
-def _open_arrow_stream(file: Path) -> Any:
+@contextmanager
+def _open_arrow_stream(file: Path, name: str) -> Iterator[Any]:
     import pyarrow
 
     # Mapped, not read: an Arrow file can be larger than the memory.
-    return pyarrow.ipc.open_stream(pyarrow.memory_map(str(file)))
+    with (
+        _broken_as_malformed(name, "Arrow"),
+        pyarrow.ipc.open_stream(pyarrow.memory_map(str(file))) as reader,
+    ):
+        yield reader
 
 
 def _read_json(file: Path, name: str) -> dict[str, Any]:
@@ -207,5 +196,14 @@ def _require_pyarrow(name: str) -> None:
         ) from err
 
 
-def _broken_file(name: str, kind: str, err: Exception) -> Malformed:
-    return Malformed(f"{name} is not a valid {kind} file: {first_line(err)}", "download it or save it again")
+@contextmanager
+def _broken_as_malformed(name: str, kind: str) -> Iterator[None]:
+    """Raises Malformed where pyarrow can't read a file."""
+    import pyarrow
+
+    try:
+        yield
+    except (pyarrow.ArrowException, OSError, ValueError) as err:
+        raise Malformed(
+            f"{name} is not a valid {kind} file: {first_line(err)}", "download it or save it again"
+        ) from err

@@ -30,18 +30,13 @@ class Cells:
 
 
 def open_labeled(path: str, split: str | None, labels: Sequence[str]) -> Cells:
-    """Opens a file or a folder, with missing labels as empty cells. Raises as `open_data`."""
-    return without_missing_numbers(open_data(path, split), labels)
+    """Opens a file or a folder, with words such as `nan` as empty cells where all other labels of a column are numbers.
 
-
-def without_missing_numbers(source: RowSource, columns: Sequence[str]) -> Cells:
-    """Turns words such as `nan` into empty cells where all other labels of the column are numbers.
-
-    A typed file (Parquet, JSON) is returned unchanged: it marks missing values itself. Raises UsageError, with the row,
-    for an infinite number.
+    A typed file (Parquet, JSON) is returned unchanged: it marks missing values itself. Raises as `open_data`, and
+    UsageError, with the row, for an infinite number.
     """
-    if source.is_typed:
-        return Cells(source)
+    source = open_data(path, split)
+    columns = () if source.is_typed else labels
     words = {column: found for column in columns if (found := _count_missing_words(source, column))}
     if not words:
         return Cells(source)

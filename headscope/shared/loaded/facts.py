@@ -194,9 +194,9 @@ class SavedModel:
 
 @dataclass(frozen=True, slots=True)
 class ModelComparison:
-    """A model that was compared, sentences on how, what stayed open, how many stored bytes were read, and the scope."""
+    """What the rules look at, sentences on how it was compared, what stayed open, the stored bytes read, the scope."""
 
-    loaded: LoadedModel
+    subject: LoadedModel | SavedModel
     notes: tuple[str, ...] = ()
     gaps: tuple[Gap, ...] = ()
     bytes_read: int = 0

@@ -1,22 +1,20 @@
 """A live model's head at one time, as digests and norms, and what training did to it since."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import nn
 
 from headscope.core.facts import ParameterStatus, Report
 from headscope.core.facts.stored.weights import NEW_AT_LOAD
+from headscope.core.model.tensors.held import added_by_peft
+from headscope.core.model.tensors.numbers import why_not_comparable
 from headscope.core.source.live.module import Unwrapped, unwrap
 from headscope.core.upstream.peft import held_adapters
 from headscope.shared.loaded.facts import HeadMove, Standstill
-
-if TYPE_CHECKING:
-    import torch
-    from torch import nn
-
 
 _SHARDED = "it is sharded over processes: no process holds all its values"
 _PIECE = 16_000_000
@@ -80,8 +78,6 @@ def _prefixes_of_replaced(unwrapped: Unwrapped) -> tuple[str, ...]:
 
 def beside_layers(module: nn.Module) -> frozenset[str]:
     """Lists the tensors that PEFT adds to layers, without the modules that it saves whole."""
-    from headscope.core.model.tensors.held import added_by_peft
-
     return frozenset(name for name in added_by_peft(module) if ".modules_to_save." not in name)
 
 
@@ -101,8 +97,6 @@ def held_tensors(unwrapped: Unwrapped) -> dict[str, torch.Tensor]:
 
 def why_not_here(memory: HeadMemory, tensor: torch.Tensor) -> str:
     """Says why this process can't compare a live tensor; "" if it can."""
-    from headscope.core.model.tensors.numbers import why_not_comparable
-
     if memory.unwrapped.is_sharded or not tensor.numel():
         return _SHARDED
     return why_not_comparable(tensor)
@@ -110,8 +104,6 @@ def why_not_here(memory: HeadMemory, tensor: torch.Tensor) -> str:
 
 def digest_of(tensor: torch.Tensor) -> tuple[str, float]:
     """Digests a tensor's bytes, and computes its Euclidean norm."""
-    import torch
-
     found, squares = hashlib.blake2b(digest_size=16), 0.0
     flat = tensor.detach().reshape(-1)
     for begin in range(0, flat.numel(), _PIECE):
@@ -168,8 +160,6 @@ def _why_still(parameter: nn.Parameter, optimizer: Any) -> Standstill:
 
 def _saw_only_zeros(state: Mapping[str, Any]) -> bool:
     """True if everything that an optimizer sums up of a parameter's gradients is zero."""
-    import torch
-
     # The names that Adam, RMSprop and Adagrad give their sums.
     sums = [item for key in ("exp_avg_sq", "exp_avg", "square_avg", "sum") if torch.is_tensor(item := state.get(key))]
     momentum = state.get("momentum_buffer")

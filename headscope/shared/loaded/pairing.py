@@ -1,24 +1,31 @@
-"""Pairs of stored and loaded tensors: by name and shape, or by Transformers' own loader."""
+"""Pairs of stored and loaded tensors: by name and shape, by Transformers' own loader, or by the adapter of PEFT."""
 
-from __future__ import annotations
-
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
 
-from headscope.core.facts import Carried, CheckpointManifest, ParameterStatus, TensorHeader
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from headscope.core.facts import Carried, CheckpointManifest, Gap, ParameterStatus, TensorHeader
+from headscope.core.facts.counting import few_of
+from headscope.core.facts.stored.unplaced import Unplaced
+from headscope.core.facts.stored.weights import modern_name
+from headscope.core.model.classes.model_request import Choice
+from headscope.core.model.loading.adapters import scale_of, with_adapter
+from headscope.core.model.loading.conversion import check_size, computed_buffers, converted
+from headscope.core.model.loading.loader import Loaded, load_skeleton
+from headscope.core.model.tensors.held import added_by_peft, fresh_skeleton, has_kinds_of
+from headscope.core.source.live.live_facts import task_of
 from headscope.core.source.live.live_tensors import LiveTensor, is_of_transformers, models_of_transformers, tensors_of
+from headscope.core.source.reading.unseen_settings import without_idle_tensors
 from headscope.core.source.stored_tensors import StoredFiles
-from headscope.core.upstream.peft import plain_name, rows_of_tokens
+from headscope.core.upstream.peft import PROMPTS, held_adapters, key_in_adapter, plain_name, rows_of_tokens
 from headscope.errors import Unsupported
-from headscope.shared.loaded.adapter_share import AdapterShare
-from headscope.shared.loaded.loader_pairs import LoaderPairs
-
-if TYPE_CHECKING:
-    import torch
-    from torch import nn
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +118,6 @@ class StoredPairing:
 
     def converted(self, name: str, dtype: torch.dtype) -> torch.Tensor:
         """Makes a tensor as the loader does; all that it converts are made together. Raises Unsupported."""
-        from headscope.core.model.loading.conversion import check_size, converted
-
         if dtype not in self._converted:
             check_size(self.module)  # type: ignore[arg-type]  # the loader paired it, so it is Transformers' own
             pairs: dict[str, StoredPair] = {}
@@ -134,8 +139,6 @@ class StoredPairing:
     @cached_property
     def _class_buffers(self) -> Mapping[str, torch.Tensor]:
         """Buffers that the class computes; none if it cannot be made, or is not one of Transformers."""
-        from headscope.core.model.loading.conversion import computed_buffers
-
         found: dict[str, torch.Tensor] = {}
         for path, part in models_of_transformers(self.module):
             # PEFT can't put every method on a bare model
@@ -164,9 +167,8 @@ class StoredPairing:
 
     def is_ignored(self, key: str) -> bool:
         """True if a load leaves a stored tensor out on purpose."""
-        if key in self.adapter.headers:
-            return self.adapter.is_second_copy(key)
-        return self.adapter.is_second_copy(key) or self.loader.is_ignored(key)
+        is_of_adapter = key in self.adapter.headers
+        return self.adapter.is_second_copy(key) or (not is_of_adapter and self.loader.is_ignored(key))
 
     @cached_property
     def _below_bases(self) -> Mapping[str, nn.Module]:
@@ -240,3 +242,151 @@ def prefixes_between(names: Sequence[str], keys: Iterable[str]) -> KeyPrefixes:
 def _ends_of(name: str) -> Iterator[str]:
     """`a.b.c` -> `b.c`, `c`."""
     return (name[at + 1 :] for at, sign in enumerate(name) if sign == ".")
+
+
+class AdapterShare:
+    """The adapter in a model, and the manifest of its file; None if none was given."""
+
+    def __init__(self, module: nn.Module, manifest: CheckpointManifest | None) -> None:
+        self.manifest = manifest
+        self.held = held_adapters(module)
+        self.headers = {header.key: header for header in manifest.tensors} if manifest else {}
+        self._module = module
+
+    def header_of(self, name: str) -> TensorHeader | None:
+        """Finds what the file holds for a tensor of the model; None for nothing."""
+        key = key_in_adapter(name, self.headers, self.held.active) if not _is_copied(name) else None
+        return None if key is None else self.headers[key]
+
+    def has(self, name: str) -> bool:
+        """True if the file may hold a tensor."""
+        return bool(self.headers) and not _is_copied(name) and (name in self.added or self.header_of(name) is not None)
+
+    def changes_at(self, path: str) -> dict[str, TensorHeader]:
+        """Finds what the file holds to change a module's weight, by the ends of the keys; {} if it isn't merged."""
+        start = f"base_model.model.{path}."
+        return {key.removeprefix(start): header for key, header in self.headers.items() if key.startswith(start)}
+
+    @cached_property
+    def added(self) -> frozenset[str]:
+        """Tensors that PEFT adds to the model."""
+        return added_by_peft(self._module) if self.held.names else frozenset()
+
+    @cached_property
+    def settled(self) -> Mapping[str, torch.Tensor]:
+        """Parameters that PEFT stores nowhere, because the stored ones decide them."""
+        ranks = {
+            name: self.header_of(name.replace(".ranknum.", ".lora_E.")) for name in self.added if ".ranknum." in name
+        }
+        # AdaLoRA's rank, by which the forward divides
+        return {name: torch.tensor([float(item.shape[0])]) for name, item in ranks.items() if item is not None}
+
+    def is_not_given(self, item: LiveTensor) -> bool:
+        """True if a tensor belongs to an adapter of the model, and nothing was named that stores the adapter."""
+        return not self.headers and (item.name in self.added or item.name.startswith(PROMPTS))
+
+    def is_unused(self, item: LiveTensor) -> bool:
+        """True if a tensor belongs to an inactive adapter, or to a module that PEFT runs a copy of."""
+        return self.held.is_of_inactive(item.name) or item.name.startswith(tuple(self.held.replaced))
+
+    def is_second_copy(self, key: str) -> bool:
+        """True if a key is one under which PEFT saves a tensor once more with bias="all"."""
+        once = key.replace(".original_module.", ".").replace(".modules_to_save.", ".")
+        return once != key and once in self.headers
+
+    @property
+    def inactive(self) -> tuple[str, ...]:
+        """Adapters that the model holds and does not use, beside the given one."""
+        return tuple(sorted(self.held.names - self.held.active)) if self.manifest is not None else ()
+
+    def gaps(self) -> Iterator[Gap]:
+        """Explains why the scores of a model may not be those of the adapter whose tensors it holds."""
+        if self.manifest is None or not self.held.names:
+            return
+        if self.held.is_disabled:
+            yield Gap("adapter", "the model holds it disabled, so the scores are those of the base model")
+        if len(self.held.active) > 1:
+            yield Gap("adapter", f"several adapters are active: {few_of(sorted(self.held.active))}")
+        settings = {**self.manifest.config, "use_dora": False}  # DoRA scales as LoRA does
+        wrong = [path for path, scale in self.held.scales.items() if not self._is_scale(path, scale, settings)]
+        if wrong:
+            reason = "the model multiplies the change by another factor than the adapter's configuration says"
+            yield Gap(few_of(wrong), reason)
+
+    def _is_scale(self, path: str, scale: float, settings: Mapping[str, object]) -> bool:
+        """True if a layer's factor is the one that the configuration gives; unknown counts as right."""
+        plain = plain_name(f"{path}.")[:-1]
+        changes = self.changes_at(plain)
+        down = changes.get("lora_A.weight", changes.get("lora_embedding_A"))
+        with suppress(Unsupported):
+            return down is None or math.isclose(scale, scale_of(plain, settings, down.shape[0]), rel_tol=1e-6)
+        return True
+
+
+def _is_copied(name: str) -> bool:
+    """True if a name is that of the module from which PEFT made the copy that it trains."""
+    return ".original_module." in name
+
+
+class LoaderPairs:
+    """Keys that the loader pairs with the parameters of a model's class; none if the loader isn't needed.
+
+    If the names and shapes of a model and of a checkpoint are the same, nothing is loaded. An adapter changes weights,
+    which no name shows.
+    """
+
+    def __init__(self, module: nn.Module, manifest: CheckpointManifest) -> None:
+        self._module = module
+        self._loaded: Loaded | None = None
+        if is_of_transformers(module):
+            state = {plain_name(name): tuple(item.shape) for name, item in module.state_dict(keep_vars=True).items()}
+            if manifest.adapter is not None or state != {header.key: header.shape for header in manifest.tensors}:
+                self._loaded = _loaded_headers(module, manifest)
+        self.origins = {item.name: item for item in self._loaded.diff.parameters} if self._loaded else {}
+
+    def skeleton(self) -> PreTrainedModel | None:
+        """Builds the model without values; None if its modules are not those that its class makes."""
+        if not is_of_transformers(self._module):
+            return None
+        # The skeleton only saves a run: without it the model itself is traced.
+        with suppress(Exception):  # whatever a foreign constructor raises
+            fresh = self._loaded.model if self._loaded else fresh_skeleton(self._module)  # type: ignore[arg-type]
+            return _with_dtypes_of(self._module, fresh) if has_kinds_of(self._module, fresh) else None
+        return None
+
+    @property
+    def unplaced(self) -> tuple[Unplaced, ...]:
+        """Stored tensors that the class has no place for, each with the reason; none if nothing was loaded."""
+        return self._loaded.diff.unplaced if self._loaded else ()
+
+    @cached_property
+    def without_place(self) -> Mapping[str, frozenset[str]]:
+        """Stored tensors of parameters that the class has and this model lacks, with the names of these."""
+        own = {plain_name(item.name) for item in tensors_of(self._module)}
+        found: dict[str, frozenset[str]] = {}
+        for item in self.origins.values():
+            for key in item.checkpoint_keys if item.name not in own else ():
+                found[key] = found.get(key, frozenset()) | {item.name}
+        return found
+
+    def is_ignored(self, key: str) -> bool:
+        """True if the loader leaves a tensor out on purpose, as an old buffer or a second name of one tensor."""
+        if self._loaded is None or key in self.without_place:
+            return False
+        return key not in self._loaded.diff.unused and modern_name(key) not in self._loaded.diff.unused
+
+
+def _loaded_headers(module: nn.Module, manifest: CheckpointManifest) -> Loaded:
+    cls, config = type(module), deepcopy(module.config)
+    choice = Choice(cls, task_of(module, None), config)  # type: ignore[arg-type]
+    loaded = without_idle_tensors(load_skeleton(choice, manifest), choice)
+    return with_adapter(loaded, manifest.adapter) if manifest.adapter else loaded
+
+
+def _with_dtypes_of(module: nn.Module, skeleton: PreTrainedModel) -> PreTrainedModel:
+    """Casts a skeleton's tensors to the dtypes of a model, which a loader may have cast."""
+    held = {item.name: item.tensor.dtype for item in tensors_of(module)}
+    for item in tensors_of(skeleton):
+        if item.name in held and item.tensor.is_floating_point():
+            item.tensor.data = item.tensor.data.to(held[item.name])
+    return skeleton

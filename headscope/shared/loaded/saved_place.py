@@ -17,11 +17,12 @@ from headscope.core.checkpoints.contents.weights import (
 )
 from headscope.core.checkpoints.formats.config_file import parse_list, parse_object
 from headscope.core.checkpoints.local import Folder
-from headscope.core.checkpoints.manifest import CONFIG, manifest_of_weights
+from headscope.core.checkpoints.manifest import manifest_of_weights
 from headscope.core.checkpoints.states.place import StatePlace, names_below
 from headscope.core.checkpoints.states.recognize import recognize
 from headscope.core.checkpoints.states.training_file import read_training_file
 from headscope.core.facts import CheckpointKind, CheckpointManifest, WeightFile, WeightsFormat
+from headscope.core.facts.stored.checkpoint import CONFIG
 from headscope.errors import HeadscopeError, NotFound
 
 _INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")

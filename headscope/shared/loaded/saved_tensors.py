@@ -1,13 +1,15 @@
 """Tensors in a save of a live model: the keys that the loader finds for each, and how their values differ."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import nn
 
 from headscope.core.facts import TensorHeader
+from headscope.core.model.tensors.numbers import compare_numbers
 from headscope.core.source.live.live_tensors import LiveTensor, is_of_transformers
 from headscope.core.source.stored_tensors import StoredFiles
 from headscope.core.upstream.peft import in_any_order, key_in_adapter, merged_layer, plain_name, settings_of
@@ -15,13 +17,8 @@ from headscope.errors import HeadscopeError
 from headscope.shared.loaded.facts import TensorCheck, TensorStatus
 from headscope.shared.loaded.head_memory import HeadMemory, beside_layers, held_tensors
 from headscope.shared.loaded.pairing import StoredPairing
+from headscope.shared.loaded.saved_place import Saved, SavedPart
 from headscope.shared.loaded.tensor_checks import against_saved, against_stored, read_offloaded, unchecked
-
-if TYPE_CHECKING:
-    import torch
-    from torch import nn
-
-    from headscope.shared.loaded.saved_place import Saved, SavedPart
 
 _PICKLED = "it is in a pickle, whose values headscope does not compare"
 MAY_BE_MERGED = "an adapter is on the live model, and the save may hold it merged"
@@ -39,13 +36,9 @@ class SavedTensors:
         self._places = [StoredFiles(part.files, part.manifest) for part in saved.parts]
         self._headers = [{header.key: header for header in part.manifest.tensors} for part in saved.parts]
 
-    def wanted(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Lists the tensors of the head that a save has to hold, as they are now."""
-        return ((name, self._held[name]) for name in self.memory.names if name in self._held)
-
-    def rest(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Lists the other tensors of the model, as they are now."""
-        return ((name, self._held[name]) for name in self.memory.rest if name in self._held)
+    def live(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
+        """Lists the tensors of the model that have these names, as they are now."""
+        return ((name, self._held[name]) for name in names if name in self._held)
 
     def settings_of_adapter(self) -> tuple[str, ...]:
         """Lists where the saved settings of an adapter differ from the live ones."""
@@ -125,8 +118,6 @@ class SavedTensors:
 
     def as_merged(self, compared: TensorCheck, place: StoredFiles, header: TensorHeader) -> TensorCheck:
         """Compares a tensor of a layer that an adapter changes: the save may hold it merged, as PEFT merges it."""
-        import torch
-
         layer, _, own = compared.name.rpartition(".base_layer.")
         inside = self._merge_layer(layer)
         merged = dict(inside.named_parameters()).get(own) if inside is not None else None
@@ -149,8 +140,6 @@ class SavedTensors:
 
     def _merge_layer(self, path: str) -> nn.Module | None:
         """Merges one of PEFT's layers and gives the layer inside; None if PEFT can't merge it."""
-        import torch
-
         try:
             with torch.no_grad():
                 found: nn.Module = merged_layer(self.memory.unwrapped.module.get_submodule(path))
@@ -195,8 +184,6 @@ class SavedTensors:
 
     def find_renamed(self, tensor: torch.Tensor) -> TensorHeader | None:
         """Finds a stored tensor with the numbers of a live one, under a key that no tensor of the model has."""
-        from headscope.core.model.tensors.numbers import compare_numbers
-
         for place, header in self._unclaimed_tensors:
             # A single number is equal to another by chance too often.
             if header.shape == tuple(tensor.shape) and header.shape:
@@ -228,10 +215,6 @@ def _add_names(found: dict[int, dict[str, None]], module: nn.Module) -> None:
 
 def _is_merged_elsewhere(merged: torch.Tensor, place: StoredFiles, header: TensorHeader) -> bool:
     """True if stored values may be those of a merge after a rounding, or on another device."""
-    import torch
-
-    from headscope.core.model.tensors.numbers import compare_numbers
-
     if header.shape != tuple(merged.shape) or "float" not in header.dtype:
         return False
     found = compare_numbers(merged, partial(place.part, header))

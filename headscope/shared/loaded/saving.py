@@ -3,18 +3,20 @@
 Which tensors are those of the head is known from one trace, made when training starts: nothing is traced at a save.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import nn
 
 from headscope.core.facts import Gap, ParameterStatus, TensorHeader
 from headscope.core.facts.stored.checkpoint import LABEL_MAPS
 from headscope.core.facts.stored.weights import NEW_AT_LOAD
 from headscope.core.model.classes.labels import placeholders
+from headscope.core.model.loading.adapters import modules_to_save
 from headscope.core.model.quiet import quiet
 from headscope.core.source.live.live_tensors import is_of_transformers
 from headscope.core.source.live.module import Unwrapped
@@ -23,7 +25,6 @@ from headscope.core.upstream.peft import key_in_adapter, layer_of, plain_name, s
 from headscope.core.upstream.torch import on_meta
 from headscope.errors import HeadscopeError
 from headscope.shared.loaded.facts import (
-    LoadedModel,
     ModelComparison,
     SavedModel,
     Scope,
@@ -31,30 +32,25 @@ from headscope.shared.loaded.facts import (
     TensorStatus,
 )
 from headscope.shared.loaded.head_memory import HeadMemory, digest_of, why_not_here
+from headscope.shared.loaded.saved_place import read_save
 from headscope.shared.loaded.saved_tensors import MAY_BE_MERGED, SavedTensors
 from headscope.shared.loaded.tensor_checks import against_saved, open_gaps, unchecked
-
-if TYPE_CHECKING:
-    import torch
-    from torch import nn
 
 
 def compare_with_save(
     module: nn.Module, path: Path, memory: HeadMemory, *, steps_behind: int = 0, head_only: bool = False
-) -> tuple[SavedModel, ModelComparison]:
-    """Compares `module` with what a save wrote to a folder or file; also says what stayed open.
+) -> ModelComparison:
+    """Compares `module` with what a save wrote to a folder or file.
 
     With `head_only`, the tensors outside the head are looked up by their names and shapes, and not read. Raises a
     HeadscopeError if the save can't be read.
     """
-    from headscope.shared.loaded.saved_place import read_save
-
     # PEFT calls an unnamed adapter "default"; what isn't a text names no single adapter.
     active: Any = getattr(module, "active_adapter", "default")
     adapter = active if isinstance(active, str) else "default"
     saved = read_save(path, adapter)
     stored = SavedTensors(module, saved, memory, adapter)
-    head = tuple(_check_tensor(unchecked(name, tensor), tensor, stored) for name, tensor in stored.wanted())
+    head = tuple(_check_tensor(unchecked(name, tensor), tensor, stored) for name, tensor in stored.live(memory.names))
     nothing = () if head else (Gap("the head", "headscope found no tensor of it to compare"),)
     rest = _adapter_checks(head, stored) if saved.is_adapter else _rest_checks(stored, head_only=head_only)
     checks = (*head, *rest)
@@ -75,9 +71,8 @@ def compare_with_save(
         fields=_other_fields(memory.unwrapped.origin, saved.config) if saved.config else (),
         unfilled=_made_up_by_a_load(memory.unwrapped, saved.config) if saved.config else (),
     )
-    loaded = LoadedModel(found.reference, found.class_name, checks)
     scope, gaps = _scope_of_checks(checks, stored, head_only=head_only), (*nothing, *open_gaps(checks))
-    return found, ModelComparison(loaded, (), gaps, stored.bytes_read, scope)
+    return ModelComparison(found, (), gaps, stored.bytes_read, scope)
 
 
 def _scope_of_checks(checks: Sequence[TensorCheck], stored: SavedTensors, *, head_only: bool) -> Scope:
@@ -91,7 +86,7 @@ def _scope_of_checks(checks: Sequence[TensorCheck], stored: SavedTensors, *, hea
 
 def _rest_checks(stored: SavedTensors, *, head_only: bool) -> Iterator[TensorCheck]:
     """Checks the tensors outside the head; with `head_only`, those that the save lacks or holds in another shape."""
-    for name, tensor in stored.rest():
+    for name, tensor in stored.live(stored.memory.rest):
         found = stored.find(name, tensor) if head_only else None
         if found is None or found[1].shape != _whole_shape(tensor):
             yield _check_tensor(unchecked(name, tensor, is_head=False), tensor, stored)
@@ -115,7 +110,7 @@ def _adapter_checks(head: Sequence[TensorCheck], stored: SavedTensors) -> Iterat
             yield replace(bare, status=TensorStatus.RANDOM, reason="the adapter's file lacks it")
         else:
             yield replace(bare, reason=reason) if reason else against_saved(bare, tensor, *found)
-    for name, tensor in stored.rest():
+    for name, tensor in stored.live(stored.memory.rest):
         is_left_out = tensor.requires_grad and key_in_adapter(name, live, names) is None
         if is_left_out and stored.find(name, tensor) is None:
             bare = unchecked(name, tensor, is_head=False)
@@ -162,7 +157,7 @@ def _check_unnamed(bare: TensorCheck, tensor: torch.Tensor, stored: SavedTensors
         return _check_left_to_base(bare, tensor, stored)
     if bare.name in stored.of_adapter:
         return _check_in_merged_layer(bare, stored)
-    return stored.find_by_loader(bare, tensor) or _check_not_found(bare, bare.name, tensor, stored)
+    return stored.find_by_loader(bare, tensor) or _check_not_found(bare, tensor, stored)
 
 
 def _check_in_merged_layer(bare: TensorCheck, stored: SavedTensors) -> TensorCheck:
@@ -185,8 +180,8 @@ def _whole_shape(tensor: torch.Tensor) -> tuple[int, ...]:
     return tuple(whole) if whole is not None else tuple(tensor.shape)
 
 
-def _check_not_found(bare: TensorCheck, name: str, tensor: torch.Tensor, stored: SavedTensors) -> TensorCheck:
-    reason = stored.why_open(name, tensor)
+def _check_not_found(bare: TensorCheck, tensor: torch.Tensor, stored: SavedTensors) -> TensorCheck:
+    reason = stored.why_open(bare.name, tensor)
     if reason:
         return replace(bare, reason=reason)
     try:
@@ -218,8 +213,6 @@ def _check_left_to_base(bare: TensorCheck, tensor: torch.Tensor, stored: SavedTe
 
 def _modules_to_save(memory: HeadMemory, lost: Iterable[str]) -> tuple[str, ...]:
     """Finds the setting under which PEFT saves the lost tensors, with what it already saves."""
-    from headscope.core.model.loading.adapters import modules_to_save
-
     every = [name for name, _ in memory.unwrapped.module.named_parameters(remove_duplicate=False)]
     names, head = {plain_name(name) for name in every}, {plain_name(name) for name in memory.names}
     modules = {name[:at] for name in names for at, sign in enumerate(name) if sign == "."}

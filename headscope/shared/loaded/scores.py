@@ -1,27 +1,26 @@
 """The scores of a model in memory beside those of a fresh load of its checkpoint, on the same random inputs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
+from torch import nn
+
+from headscope.core.model.classes.catalog import task_of_class
+from headscope.core.model.loading.inference import fault_of_checkpoint
 from headscope.core.source.live.live_facts import task_of
 from headscope.core.source.live.live_tensors import is_of_transformers
 from headscope.core.source.live.module import unwrap
+from headscope.core.source.request import Request
+from headscope.core.trace.record.randomness import OwnRandomness
 from headscope.errors import HeadscopeError
 from headscope.shared.loaded.facts import ScoreComparison
 from headscope.shared.loaded.verification import load_model_with
 from headscope.shared.trial.deciding import OFF, is_run_off
 from headscope.shared.trial.live_trial import called_module, in_eval_mode, random_rows
 from headscope.shared.trial.observing import call_model, error_words
-
-if TYPE_CHECKING:
-    import torch
-    from torch import nn
-
-    from headscope.core.source.request import Request
 
 _ROUNDING, _ROUNDING_ELSEWHERE, _ROUNDINGS = 1e-4, 1e-2, 16
 """How far the same weights may be apart, in relation to the largest score: in single precision on one processor, where
@@ -47,8 +46,6 @@ class ScoredModel:
 
 def scored(module: nn.Module) -> ScoredModel | str:
     """Scores random inputs with a model in eval mode, or says why not. The model stays as it was."""
-    from headscope.core.trace.record.randomness import OwnRandomness
-
     unwrapped = unwrap(module)
     inner: Any = unwrapped.module
     reason = _why_not_called(unwrapped)
@@ -72,8 +69,6 @@ def scored(module: nn.Module) -> ScoredModel | str:
 
 def _why_not_called(unwrapped: Any) -> str:
     """Says why the scores of a model are not compared; "" if they are."""
-    from headscope.core.model.classes.catalog import task_of_class
-
     module = unwrapped.module
     if is_run_off():
         return f"{OFF} is set"
@@ -100,10 +95,6 @@ def score_checkpoint(
 
     Returns the error of the load if there is one, or the reason why the checkpoint can't be loaded.
     """
-    import torch
-
-    from headscope.core.model.loading.inference import fault_of_checkpoint
-
     try:
         model: Any = load_model_with(request, None)[0].eval()
     except HeadscopeError as err:
@@ -120,8 +111,6 @@ def score_checkpoint(
 
 def compared_scores(own: ScoredModel, fresh: Sequence[torch.Tensor | str]) -> ScoreComparison:
     """Compares the scores of two models on the same inputs."""
-    import torch
-
     live_error = next((item for item in own.scores if isinstance(item, str)), "")
     fresh_error = next((item for item in fresh if isinstance(item, str)), "")
     found = ScoreComparison(in_train_mode=own.in_train_mode, live_error=live_error, fresh_error=fresh_error)

@@ -1,15 +1,16 @@
 """One tensor of a model against the stored values behind it: those that it was loaded from, or those of a save."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
 
 from headscope.core.facts import Gap, TensorHeader
 from headscope.core.facts.counting import few_of
+from headscope.core.model.tensors.numbers import NumberDifference, compare_numbers, merge_lora, why_not_comparable
 from headscope.core.source.live.live_tensors import LiveTensor
 from headscope.core.source.stored_tensors import StoredFiles
 from headscope.core.upstream.accelerate import TensorReader
@@ -18,16 +19,9 @@ from headscope.errors import HeadscopeError, Unsupported
 from headscope.shared.loaded.facts import TensorCheck, TensorStatus
 from headscope.shared.loaded.pairing import StoredPair, StoredPairing
 
-if TYPE_CHECKING:
-    import torch
-
-    from headscope.core.model.tensors.numbers import NumberDifference
-
 
 def unchecked(name: str, tensor: torch.Tensor, *, is_head: bool = True) -> TensorCheck:
     """Describes a tensor before it is compared: its name, shape and dtype."""
-    from torch import nn
-
     return TensorCheck(
         name=name,
         status=TensorStatus.UNKNOWN,
@@ -85,8 +79,6 @@ _NOT_SCALED = " without a quantization config, so the loader takes its values wi
 
 def against_stored(bare: TensorCheck, tensor: torch.Tensor, pair: StoredPair, pairing: StoredPairing) -> TensorCheck:
     """Compares a tensor with the stored tensor of the same shape, or with those that it is made of."""
-    from headscope.core.model.tensors.numbers import compare_numbers, why_not_comparable
-
     if not tensor.numel() and 0 not in pair.headers[0].shape:
         return replace(bare, status=TensorStatus.PLACEHOLDER, reason="it has no elements, as ZeRO-3 leaves a weight")
     reason = why_not_comparable(tensor)
@@ -107,8 +99,6 @@ def against_stored(bare: TensorCheck, tensor: torch.Tensor, pair: StoredPair, pa
 
 def _as_rewritten(judged: TensorCheck, tensor: torch.Tensor, pair: StoredPair, pairing: StoredPairing) -> TensorCheck:
     """Compares a base weight out of which PEFT takes an adapter's first change at each load (PiSSA, OLoRA)."""
-    from headscope.core.model.tensors.numbers import compare_numbers
-
     files = pairing.adapter_files
     how = str(files.manifest.config.get("init_lora_weights", "")) if files is not None else ""
     if not how.startswith(REWRITING):
@@ -156,8 +146,6 @@ def _judge_numbers(bare: TensorCheck, tensor: torch.Tensor, found: NumberDiffere
 
 def _against_merge(bare: TensorCheck, tensor: torch.Tensor, pair: StoredPair, pairing: StoredPairing) -> TensorCheck:
     """Compares a weight with what PEFT would merge; the reason tells if it is still the base model's."""
-    from headscope.core.model.tensors.numbers import compare_numbers, merge_lora
-
     adapter = pairing.adapter_files
     assert adapter is not None  # a change comes from an adapter
     changes = {name: adapter.whole(header) for name, header in pair.change.items()}
@@ -179,8 +167,6 @@ def _against_conversion(
     bare: TensorCheck, tensor: torch.Tensor, pair: StoredPair, pairing: StoredPairing
 ) -> TensorCheck:
     """Compares a tensor that Transformers makes of several stored ones, or of one in another form."""
-    from headscope.core.model.tensors.numbers import compare_numbers
-
     made = pairing.converted(bare.name, tensor.dtype) if pair.is_converted else None
     if made is None or made.shape != tensor.shape:
         shapes = few_of(_in_words(header.shape) for header in pair.headers)
@@ -197,8 +183,6 @@ def _in_words(shape: tuple[int, ...]) -> str:
 
 def _against_computed(bare: TensorCheck, item: LiveTensor, pairing: StoredPairing) -> TensorCheck:
     """Compares a buffer that is stored nowhere with the one that the class computes again."""
-    from headscope.core.model.tensors.numbers import compare_numbers, why_not_comparable
-
     reason = why_not_comparable(item.tensor)
     if reason:
         return replace(bare, reason=reason)
@@ -210,13 +194,11 @@ def _against_computed(bare: TensorCheck, item: LiveTensor, pairing: StoredPairin
         return replace(bare, reason="the checkpoint does not hold it, and the class computes no such buffer")
     found = compare_numbers(item.tensor, fresh)
     judged = _judge_numbers(bare, item.tensor, found)
-    is_same = found.cast or _is_close(item.tensor, found)
-    return replace(judged, status=TensorStatus.COMPUTED, reason="computed, not stored") if is_same else judged
-
-
-def _is_close(tensor: torch.Tensor, found: NumberDifference) -> bool:
-    """True if two computations of one buffer differ by rounding alone: another device sums in another order."""
-    return tensor.is_floating_point() and found.is_within_rounding(tensor.dtype)
+    # Two computations of one buffer may differ by rounding: another device sums in another order.
+    is_close = item.tensor.is_floating_point() and found.is_within_rounding(item.tensor.dtype)
+    if not found.cast and not is_close:
+        return judged
+    return replace(judged, status=TensorStatus.COMPUTED, reason="computed, not stored")
 
 
 def against_saved(bare: TensorCheck, tensor: torch.Tensor, place: StoredFiles, header: TensorHeader) -> TensorCheck:
@@ -232,10 +214,6 @@ def against_saved(bare: TensorCheck, tensor: torch.Tensor, place: StoredFiles, h
 
 def _judge_save(keyed: TensorCheck, tensor: torch.Tensor, place: StoredFiles, header: TensorHeader) -> TensorCheck:
     """Decides the status by the numbers of a save; rounding to its dtype doesn't count as a difference."""
-    import torch
-
-    from headscope.core.model.tensors.numbers import compare_numbers
-
     read = partial(place.part, header)
     found = compare_numbers(tensor, read)
     if found.has_nan or (found.has_infinite and not keyed.is_buffer):

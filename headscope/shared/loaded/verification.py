@@ -12,34 +12,39 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from torch import nn
+
+from headscope.core.checkpoints.checkpoint_files import files_beside
 from headscope.core.facts import CheckpointKind, CheckpointManifest, Gap, HeadTrace, TensorHeader
 from headscope.core.facts.counting import counted, few_of
 from headscope.core.facts.stored.checkpoint import architectures_in
 from headscope.core.facts.stored.location import Location
 from headscope.core.facts.trial import HeadTrial
+from headscope.core.model.classes.catalog import saved_class_of, task_of_class
+from headscope.core.model.classes.model_request import Choice, class_by_name
 from headscope.core.model.classes.remote_code import models_in_auto_map
+from headscope.core.source.checkpoint import examine
 from headscope.core.source.live.live_facts import task_of
 from headscope.core.source.live.live_model import LiveModel
 from headscope.core.source.live.live_tensors import LiveTensor, is_of_transformers, prompts_of, tensors_of
 from headscope.core.source.live.module import Unwrapped, unwrap
+from headscope.core.source.loading import load_checkpoint
 from headscope.core.source.reading.reading import WITHOUT_WEIGHTS, chain_of, loadable, read_checkpoint
 from headscope.core.source.reading.tracing import trace_checkpoint
 from headscope.core.source.request import Progress, Request
 from headscope.core.source.storage.cache import state_of
 from headscope.core.source.stored_tensors import StoredFiles, open_stored_files
+from headscope.core.trace import HeadProgram
+from headscope.core.upstream.loaders import LoadRequest, load_with
 from headscope.core.upstream.peft import plain_name
 from headscope.core.upstream.python import collection_paused
 from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.shared.loaded.facts import LoadedModel, ModelComparison, Scope, TensorCheck, TensorStatus
 from headscope.shared.loaded.pairing import StoredPairing
 from headscope.shared.loaded.tensor_checks import IN_A_PICKLE, NOT_GIVEN, checked, open_gaps
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from headscope.core.trace import HeadProgram
+from headscope.shared.trial.head_trial import try_head
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +83,9 @@ class _HeadNames:
         So is one that the class doesn't have, in a module with tensors of the head: a parameter that was added later.
         """
         name = plain_name(item.name)
-        is_named = name in self.head or name.rpartition(".")[0] in self._head_modules()
+        modules = {each.rpartition(".")[0] for each in self.head} - {""}
+        is_named = name in self.head or name.rpartition(".")[0] in modules
         return bool(self.why) or (is_named and ".original_module." not in item.name)
-
-    def _head_modules(self) -> frozenset[str]:
-        """Lists the modules that hold a tensor of the head themselves."""
-        return frozenset(name.rpartition(".")[0] for name in self.head) - {""}
 
     def depends_on(self, item: LiveTensor) -> bool:
         return self.reads(plain_name(item.name)) or not item.is_persistent
@@ -100,8 +102,6 @@ def compare_with_checkpoint(
 
     Raises a HeadscopeError if the checkpoint cannot be read or holds no weights.
     """
-    from headscope.core.model.classes.catalog import saved_class_of
-
     tell = progress or (lambda sentence: None)
     unwrapped = unwrap(module)
     inner = unwrapped.module
@@ -164,8 +164,6 @@ _GIVE_CODE = "what it computes is in its code: --model-class FILE.py:CLASS"
 
 def _try_loaded_head(program: HeadProgram | None, unwrapped: Unwrapped) -> HeadTrial | None:
     """Tries the loaded head with its values; None if its path, or one of its values, isn't at hand."""
-    from headscope.shared.trial.head_trial import try_head
-
     if program is None:
         return None
     origin = unwrapped.origin
@@ -189,8 +187,6 @@ def _open_weights(request: Request, manifest: CheckpointManifest) -> list[Stored
 
 def _state_of_files(places: list[StoredFiles]) -> list[object]:
     """Describes the weight files on this machine so that a change shows."""
-    from headscope.core.checkpoints.checkpoint_files import files_beside
-
     return [state_of(files_beside(place.sidecar, [file.name for file in place.manifest.files])) for place in places]
 
 
@@ -199,8 +195,6 @@ def _head_of(unwrapped: Unwrapped, module: nn.Module, pairing: StoredPairing) ->
 
     A model whose modules are those of its class is traced without its values, as `inspect` does it; any other is run.
     """
-    from headscope.core.model.classes.model_request import Choice
-
     if _has_no_head(unwrapped.origin):
         return _HeadNames(has_none=True)
     skeleton = pairing.loader.skeleton() if unwrapped.scorer is None and not unwrapped.is_sharded else None
@@ -217,20 +211,9 @@ def _head_of(unwrapped: Unwrapped, module: nn.Module, pairing: StoredPairing) ->
 
 def _has_no_head(module: Any) -> bool:
     """True if a model of Transformers is the base model alone, as its class says."""
-    from headscope.core.model.classes.catalog import task_of_class
-
     if not is_of_transformers(module) or module.base_model is not module:
         return False
     return task_of_class(type(module).__name__) is None and module.get_output_embeddings() is None
-
-
-def _trained_for(manifest: CheckpointManifest) -> str:
-    """Gives the classification task of the class that a checkpoint names; "" if there is none."""
-    from headscope.core.model.classes.catalog import task_of_class
-
-    names = architectures_in(manifest.config)
-    task = next((found for name in names if (found := task_of_class(name)) is not None), None)
-    return task.value if task else ""
 
 
 def _find_dropped(
@@ -246,8 +229,9 @@ def _find_dropped(
     left = [header for header in stored if plain_name(header.key) not in used and not pairing.is_ignored(header.key)]
     if not left:
         return []
-    is_own = bool(_trained_for(manifest)) or chain_of(request, manifest) is not None
-    head = _keys_of_own_head(request) if is_own else frozenset()
+    is_classifier = any(task_of_class(name) is not None for name in architectures_in(manifest.config))
+    has_own_head = is_classifier or chain_of(request, manifest) is not None
+    head = _keys_of_own_head(request) if has_own_head else frozenset()
     return [_dropped_tensor(header, pairing, traced, head) for header in left]
 
 
@@ -272,8 +256,6 @@ def _dropped_tensor(
 
 def _keys_of_own_head(request: Request) -> frozenset[str]:
     """Finds the stored tensors of the head of the class that a checkpoint names; none if it can't be examined."""
-    from headscope.core.source.checkpoint import examine
-
     try:
         report = examine("inspect", request, None).report
     except HeadscopeError:
@@ -298,9 +280,6 @@ def load_model_with(request: Request, named: str | None) -> tuple[nn.Module, str
 
     If no loader is named, PEFT loads an adapter and Transformers everything else. Raises a HeadscopeError.
     """
-    from headscope.core.model.classes.model_request import class_by_name
-    from headscope.core.upstream.loaders import LoadRequest, load_with
-
     manifest = read_checkpoint(request, None)
     if manifest.kind is CheckpointKind.SNAPSHOT:
         raise Unsupported(
@@ -348,8 +327,6 @@ def _class_count(request: Request, manifest: CheckpointManifest) -> int | None:
     """Counts the classes to load with: as requested, or those of an adapter's head if the base has another count."""
     if manifest.adapter is None or request.num_labels is not None:
         return request.num_labels
-    from headscope.core.source.loading import load_checkpoint
-
     try:
         choice, _ = load_checkpoint(request, manifest, lambda _: None)
     except HeadscopeError:

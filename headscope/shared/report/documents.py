@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from headscope.core.facts import Head, Report, Severity
-from headscope.core.facts.plain import to_dict
+from headscope.core.facts.plain import to_dict, to_json_value
 from headscope.core.words.document import Document
 from headscope.core.words.plain_words import plain_words
 from headscope.core.words.safe import code_span, plain
@@ -15,6 +15,21 @@ from headscope.shared.report.report_facts import (
     pooling_facts,
 )
 from headscope.shared.report.verdict import tell_verdict
+
+OF_THE_DIFF = (
+    "schema_version",
+    "tool_version",
+    "command",
+    "environment",
+    "checkpoint",
+    "model",
+    "weights",
+    "unplaced",
+    "notes",
+    "not_determined",
+    "repaired",
+)
+"""Fields of a report that `diff-weights` has: all but the head and the findings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +93,15 @@ def inspect_document(report: Report) -> Document:
     """Builds the document of `inspect`: the report in a few lines, and whole."""
     summary = summary_of(report)
     return {"summary": to_dict(summary), **to_dict(report), "headline": summary.headline}
+
+
+def diff_document(report: Report, *, every: bool = False) -> Document:
+    """Builds the document of `diff-weights`; with `every`, `weights.parameters` lists the loaded ones too."""
+    whole = report.to_dict()
+    document = {name: whole[name] for name in OF_THE_DIFF}
+    if every:
+        document["weights"]["parameters"] = to_json_value(report.weights.parameters)
+    return document
 
 
 def inspect_markdown(report: Report) -> str:

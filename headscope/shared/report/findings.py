@@ -33,15 +33,14 @@ class FindingLines:
 
     finding: Finding
     whole: bool = False
-    margin: int = ID_COLUMN
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         severity = self.finding.severity
-        yield Paragraph(_fact_of(self.finding, whole=self.whole), Text(severity.value, SEVERITY[severity]), self.margin)
+        yield Paragraph(_fact_of(self.finding, whole=self.whole), Text(severity.value, SEVERITY[severity]), ID_COLUMN)
         if self.finding.remedy:
-            yield Paragraph(label(self.finding.remedy), Text(), self.margin)
+            yield Paragraph(label(self.finding.remedy), Text(), ID_COLUMN)
         for line in code_of(self.finding):
-            yield Paragraph(line, Text(), self.margin)
+            yield Paragraph(line, Text(), ID_COLUMN)
 
 
 def note_line(notes: Iterable[Finding], *, remark: str) -> Paragraph:

@@ -6,7 +6,6 @@ from itertools import accumulate
 from rich.text import Text
 
 from headscope.core.facts import (
-    CheckpointFacts,
     Gap,
     Head,
     HeadHealth,
@@ -298,17 +297,15 @@ def checkpoint_lines(report: Report) -> FactLines:
         words.append(f"revision {facts.revision}")
     if facts.commit:
         words.append(f"commit {facts.commit[:12]}")
-    words += _weight_amounts(facts)
+    tensors = counted(facts.tensors, "tensor")
+    if facts.format is not WeightsFormat.NONE:
+        words += [facts.format.value, tensors]
+    else:
+        words.append(tensors if facts.tensors else "no weight files")
     if facts.bytes_total:
         asked = f" in {counted(facts.requests, 'request')}" if facts.requests else ""
         words.append(f"{bytes_of(facts.bytes_read)} read of {bytes_of(facts.bytes_total)}{asked}")
     yield "checkpoint", label(", ".join(words))
-
-
-def _weight_amounts(facts: CheckpointFacts) -> list[str]:
-    if facts.format is not WeightsFormat.NONE:
-        return [facts.format.value, counted(facts.tensors, "tensor")]
-    return [counted(facts.tensors, "tensor") if facts.tensors else "no weight files"]
 
 
 def pipeline_facts(report: Report) -> FactLines:
@@ -317,12 +314,8 @@ def pipeline_facts(report: Report) -> FactLines:
     if pipeline is None:
         return
     chain = " -> ".join(map(_module_words, pipeline.parts)) or ", ".join(pipeline.modules)
-    if chain or pipeline.reason:
-        body = label(
-            f"sentence-transformers{_library_words(pipeline)}: {chain or f'not determined: {pipeline.reason}'}; "
-        )
-    else:
-        body = label(f"sentence-transformers{_library_words(pipeline)}; ")
+    shown = chain or (f"not determined: {pipeline.reason}" if pipeline.reason else "")
+    body = label(f"sentence-transformers{_library_words(pipeline)}{f': {shown}' if shown else ''}; ")
     if pipeline.pooling:
         modes = " and ".join(SENTENCE_POOLING.get(mode, safe(mode)) for mode in pipeline.pooling)
         body.append(f"it pools by {modes}. ", STRONG)

@@ -1,12 +1,5 @@
 """Verdict in one sentence: which weights of this model did the checkpoint not give?"""
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from headscope.core.facts import Report
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Answers of an engine to texts: scores, over a network or from a separate process."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 TextOrPair = tuple[str, ...]

@@ -4,8 +4,6 @@ Every row cites the file and line it was read in. It holds for the range of vers
 version in which the function or class at that line is the same: `code` has its name and its digest.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -167,15 +165,11 @@ def named_engine(text: str) -> tuple[str, str]:
     return _OTHER_NAMES.get(plain, plain), version
 
 
-def check_engine(text: str) -> None:
-    """Raises UsageError if there are no facts on the engine in `NAME` or `NAME@VERSION`."""
-    facts_on(named_engine(text)[0])
-
-
 def read_engine(text: str) -> str:
     """Gives a named engine in the spelling of `engine_names`. Raises UsageError for one that there are no facts on."""
-    check_engine(text)
-    return "@".join(filter(None, named_engine(text)))
+    name, version = named_engine(text)
+    facts_on(name)
+    return "@".join(filter(None, (name, version)))
 
 
 def first_that_fits(rows: Sequence[Mapping[str, Any]], served: Served) -> tuple[Mapping[str, Any] | None, str]:

@@ -1,7 +1,5 @@
 """Comparison of the scores that an engine gave with those of the checkpoint for the same texts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -92,11 +90,11 @@ class ReferenceScores:
 
 @dataclass(frozen=True, slots=True)
 class AllowedRounding:
-    """How far scores may be off in a precision, and the scores of the checkpoint's own model in it, if computed."""
+    """How far scores may be off in a precision, and the scores of the checkpoint's own model in it."""
 
     name: str
     tolerance: float
-    scores: Scores | None = None
+    scores: Scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +127,11 @@ class _Comparison:
     def single(self) -> Iterator[AllowedRounding]:
         """Yields what counts as equal in single precision: a fixed part of the scores, then what the model loses."""
         least = SINGLE_PRECISION * self.scale
-        yield AllowedRounding("float32", least)
+        yield AllowedRounding("float32", least, self.expected)
         runs = [self.in_precision(name, _SINGLE_FACTOR) for name in self.reference.in_single]
         widest = max((run.tolerance for run in runs if run is not None), default=0.0)
         if widest > least:
-            yield AllowedRounding("float32", widest)
+            yield AllowedRounding("float32", widest, self.expected)
 
     def widest_single(self) -> AllowedRounding:
         """Gives the larger of what counts as equal in single precision."""
@@ -154,7 +152,7 @@ class _Comparison:
 
     def has_pattern_of(self, half: AllowedRounding) -> bool:
         """True if the errors of the scores match, text by text, those of the model in half precision."""
-        if half.scores is None or len(self.given) < _FEWEST_WITH_PATTERN:
+        if len(self.given) < _FEWEST_WITH_PATTERN:
             return False
         residual, left = self.given - self.expected, self.given - half.scores
         weights = np.square(residual).sum(1)
@@ -167,8 +165,6 @@ class _Comparison:
     def is_partly_exact(self, half: AllowedRounding) -> bool:
         """True if most texts that half precision moves have exact scores: what differs elsewhere isn't rounding."""
         single = self.widest_single().tolerance
-        if half.scores is None:
-            return False
         moved = np.abs(half.scores - self.expected).max(1) > _MOVED * single
         exact = moved & (np.abs(self.given - self.expected).max(1) <= single)
         return bool(moved.sum() >= _FEWEST_WITH_PATTERN and 2 * exact.sum() > moved.sum())

@@ -4,8 +4,6 @@ An explanation is chosen on half of the texts and has to give all scores of the 
 other variant gives them too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -39,7 +37,7 @@ class ScoreFunction:
 class Explanation:
     """Computation that gives an engine's scores: `function(scale * logits + offset)` of a variant's logits.
 
-    `order` holds, for each score of the engine, the class of the model. `max_difference` is over all texts.
+    `order` holds, for each score of the engine, the class of the model.
     """
 
     variant: str
@@ -47,12 +45,6 @@ class Explanation:
     order: tuple[int, ...]
     scale: float
     offset: float
-    max_difference: float
-
-    @property
-    def is_reordered(self) -> bool:
-        """True if the engine gives the classes in another order."""
-        return self.order != tuple(range(len(self.order)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +104,8 @@ def _fitting_explanations(name: str, logits: Scores, given: Scores, tolerance: f
     for function in possible_functions(given):
         for order, scale, offset in _possible_ways(logits[chosen], given[chosen], function):
             expected = function.forward(scale * logits[:, list(order)] + offset)
-            off = float(np.abs(expected - given).max())
-            if off <= tolerance:
-                yield Explanation(name, function.name, order, scale, offset, off)
+            if np.abs(expected - given).max() <= tolerance:
+                yield Explanation(name, function.name, order, scale, offset)
                 break
 
 

@@ -9,9 +9,12 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
+from transformers import PreTrainedModel
+from transformers.utils.hub import cached_file
 
 from headscope.core.checkpoints.contents.sentence import LIBRARY
 from headscope.core.checkpoints.formats.config_file import parse_object
@@ -20,18 +23,23 @@ from headscope.core.facts.counting import shortened
 from headscope.core.facts.heads.head import AS_IT_IS
 from headscope.core.facts.report import find_missing
 from headscope.core.facts.stored.sentence import read_prompts
+from headscope.core.model.classes.model_request import Choice
+from headscope.core.model.loading.inference import (
+    NO_LIMIT,
+    encode_batches,
+    limit_length,
+    load_model,
+    open_tokenizer,
+    score_texts,
+)
+from headscope.core.source.checkpoint import Checkpoint
 from headscope.core.source.reading.reading import WITHOUT_WEIGHTS
+from headscope.core.trace.variants import head_variants
+from headscope.core.upstream.transformers import attention_of_kind
 from headscope.errors import Malformed, Unsupported
 from headscope.shared.serving.answers import TextOrPair
 from headscope.shared.serving.comparing import ReferenceScores, VariantScores
-
-if TYPE_CHECKING:
-    import torch
-    from transformers import PreTrainedModel
-
-    from headscope.core.model.classes.model_request import Choice
-    from headscope.core.source.checkpoint import Checkpoint
-    from headscope.shared.serving.explaining import Scores
+from headscope.shared.serving.explaining import Scores
 
 _NO_SEGMENTS = "segment IDs 0"
 _CLOSE = 1e-4
@@ -115,10 +123,6 @@ class TextScorer:
     @classmethod
     def load(cls, checkpoint: Checkpoint, batch_size: int) -> TextScorer:
         """Loads model and tokenizer. Raises Unsupported if one of them cannot be loaded."""
-        import torch
-
-        from headscope.core.model.loading.inference import limit_length, load_model, open_tokenizer
-
         choice, place = checkpoint.choice, checkpoint.location
         tokenizer = open_tokenizer(place)
         own_side, tokenizer.padding_side = tokenizer.padding_side, "right"
@@ -143,15 +147,11 @@ class TextScorer:
 
     def scores_in_batches(self, texts: Sequence[TextOrPair]) -> Scores:
         """Scores texts in the batches in which variants are computed."""
-        from headscope.core.model.loading.inference import score_texts
-
         longest = min(self.longest(texts), self.tokenizer.model_max_length)
         return np.asarray(score_texts(self.model, self._encode_texts(texts, longest)).double().numpy())
 
     def scores_with_attention(self, texts: Sequence[TextOrPair], kind: str) -> Scores | None:
         """Scores texts with another implementation of attention; None where it is the model's own, or not there."""
-        from headscope.core.upstream.transformers import attention_of_kind
-
         try:
             with attention_of_kind(self.model, kind) as is_other:
                 return self._scores_of_texts(self.model, texts) if is_other else None
@@ -165,8 +165,6 @@ class TextScorer:
     @property
     def limit(self) -> int | None:
         """The tokens to which the tokenizer truncates; None if it has no limit."""
-        from headscope.core.model.loading.inference import NO_LIMIT
-
         most = self.tokenizer.model_max_length
         return most if most < NO_LIMIT else None
 
@@ -204,8 +202,6 @@ class TextScorer:
             self.tokenizer.model_max_length = before
 
     def _scores_of_texts(self, model: PreTrainedModel, texts: Sequence[TextOrPair]) -> Scores:
-        from headscope.core.model.loading.inference import encode_batches, score_texts
-
         scores = score_texts(model, encode_batches(self.tokenizer, model, texts, 1)).double().numpy()
         if scores.ndim != 2:
             raise Unsupported(f"the model gives scores of the shape {scores.shape}, not one row for each text", "")
@@ -214,10 +210,6 @@ class TextScorer:
         return np.asarray(scores)
 
     def _scores_in_precision(self, texts: Sequence[TextOrPair], precision: str) -> Scores | None:
-        import torch
-
-        from headscope.core.model.loading.inference import load_model
-
         try:
             model = load_model(self.choice, self.place, torch.device("cpu"), getattr(torch, precision))
             return self._scores_of_texts(model, texts)
@@ -255,9 +247,6 @@ class TextScorer:
 
         None unless the model gives its own scores with the first one, so that it is known to use the mask as it is.
         """
-        import torch
-
-        from headscope.core.model.loading.inference import score_texts
 
         def added_mask(mask: torch.Tensor, is_causal: bool) -> torch.Tensor:
             # Added to the attention's scores: this form is understood with and without fused attention.
@@ -286,9 +275,6 @@ class TextScorer:
         self, batches: Sequence[Mapping[str, torch.Tensor]], own: VariantScores, whole: bool
     ) -> dict[str, VariantScores]:
         """Scores variants of the head on inputs; without `whole`, only the head as it is."""
-        from headscope.core.model.loading.inference import score_texts
-        from headscope.core.trace.variants import head_variants
-
         if not whole:
             return {AS_IT_IS: replace(own, logits=score_texts(self.model, batches).double().numpy())}
         first = batches[0]["input_ids"][0, 0].item()
@@ -327,8 +313,6 @@ class TextScorer:
 
     def _reads_positions(self, plain: Mapping[str, torch.Tensor], positioned: Mapping[str, torch.Tensor]) -> bool:
         """True if the model takes position IDs, and its own don't count from 0."""
-        from headscope.core.model.loading.inference import score_texts
-
         if "position_ids" not in inspect.signature(self.model.forward).parameters:
             return False
         one, other = (score_texts(self.model, [batch]).double().numpy() for batch in (plain, positioned))
@@ -353,8 +337,6 @@ class TextScorer:
             self.tokenizer.padding_side = "right"
 
     def _encode_runs(self, texts: Sequence[TextOrPair], size: int) -> list[Mapping[str, torch.Tensor]]:
-        from headscope.core.model.loading.inference import encode_batches
-
         runs = [list(run) for _, run in groupby(texts, key=len)]
         return [batch for run in runs for batch in encode_batches(self.tokenizer, self.model, run, size)]
 
@@ -371,8 +353,6 @@ def _is_alike(batches: Sequence[Mapping[str, torch.Tensor]], others: Sequence[Ma
 
 def _read_prompts(checkpoint: Checkpoint) -> dict[str, str]:
     """Reads the prompts of sentence-transformers by their names; none where they can't be read."""
-    from transformers.utils.hub import cached_file
-
     place = checkpoint.location
     if checkpoint.manifest.sentence is None:
         return {}

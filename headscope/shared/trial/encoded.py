@@ -12,8 +12,13 @@ import torch
 if TYPE_CHECKING:
     from torch import nn
 
+Encoded = Mapping[str, Any]
+"""What the tokenizer or processor makes of some inputs."""
+Inputs = Sequence[Encoded | None]
+"""Inputs encoded one by one; None for one that can't be."""
 
-def not_taken(model: nn.Module, encoded: Sequence[Mapping[str, Any] | None]) -> tuple[str, ...]:
+
+def not_taken(model: nn.Module, encoded: Inputs) -> tuple[str, ...]:
     """Lists the inputs that the tokenizer or processor gives and the model has no parameter for."""
     given = next((item for item in encoded if item is not None), None)
     try:
@@ -25,7 +30,7 @@ def not_taken(model: nn.Module, encoded: Sequence[Mapping[str, Any] | None]) -> 
     return tuple(sorted(name for name in given if name not in parameters))
 
 
-def begins_with_cls(tokenizer: Any, names: Sequence[str], encoded: Sequence[Mapping[str, Any] | None]) -> bool | None:
+def begins_with_cls(tokenizer: Any, names: Sequence[str], encoded: Inputs) -> bool | None:
     """True if all texts begin with the token that the tokenizer names for classifiers; of pairs, if all are.
 
     None without such a token, and if other special tokens begin the texts: a family may have two for one purpose.
@@ -40,7 +45,7 @@ def begins_with_cls(tokenizer: Any, names: Sequence[str], encoded: Sequence[Mapp
     return first == {cls}
 
 
-def unknown_share(tokenizer: Any, names: Sequence[str], encoded: Sequence[Mapping[str, Any] | None]) -> float | None:
+def unknown_share(tokenizer: Any, names: Sequence[str], encoded: Inputs) -> float | None:
     """Computes the share of unknown tokens in the kind of texts that has the fewest.
 
     The kinds are plain texts and those of the vocabulary. A text of which nothing but special tokens is left counts as
@@ -69,7 +74,7 @@ _ALMOST_ALL, _FEW = 0.9, 6
 """The share of one token in a kind of texts from which their words are lost, and the tokens that show it."""
 
 
-def keeps_sizes(encoded: Sequence[Mapping[str, Any] | None]) -> bool:
+def keeps_sizes(encoded: Inputs) -> bool:
     """True if the tensors of some images, one by one, have other shapes than those of others."""
     items = (item.values() for item in encoded if item is not None)
     return len({tuple(value.shape for value in item if torch.is_tensor(value)) for item in items}) > 1
@@ -80,7 +85,7 @@ def is_content(value: Any) -> bool:
     return torch.is_tensor(value) and (value.is_floating_point() or value.dtype is torch.uint8)
 
 
-def image_spread(encoded: Sequence[Mapping[str, Any] | None]) -> float | None:
+def image_spread(encoded: Inputs) -> float | None:
     """Measures how far apart the values of a channel are, in the image where they are farthest.
 
     The distance is in relation to the largest value (at least 1). None if an image has values that are not finite, or
@@ -93,7 +98,7 @@ def image_spread(encoded: Sequence[Mapping[str, Any] | None]) -> float | None:
     return float(found.max()) if bool(found.isfinite().all()) else None
 
 
-def is_empty(encoded: Mapping[str, Any] | None) -> bool:
+def is_empty(encoded: Encoded | None) -> bool:
     """True if an input was encoded to no token at all."""
     ids = None if encoded is None else encoded.get("input_ids")
     return isinstance(ids, torch.Tensor) and ids.numel() == 0

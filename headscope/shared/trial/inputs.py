@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from headscope.core.facts import Task
 from headscope.core.model.loading.inference import NO_LIMIT
 from headscope.errors import Unsupported
-from headscope.shared.trial.encoded import is_content
+from headscope.shared.trial.encoded import Encoded, is_content
 
 SENTENCES = (
     "The film was good, and I would see it again.",
@@ -29,7 +29,6 @@ _TRIED_TOKENS = 4000
 """Tokens of the vocabulary that are looked at for texts."""
 _IMAGES, _SOUNDS, _FRAMES, _USUAL_SIZE = 8, 8, 16, (224, 224)
 
-Encoded = Mapping[str, Any]
 TASKS_OF_PAIRS = (Task.QUESTION_ANSWERING, Task.NEXT_SENTENCE_PREDICTION, Task.MULTIPLE_CHOICE)
 
 

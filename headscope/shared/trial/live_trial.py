@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -12,6 +12,7 @@ from headscope.core.facts import Task
 from headscope.core.facts.trial import RunTrial
 from headscope.errors import HeadscopeError, Unsupported
 from headscope.shared.trial.deciding import OFF, is_run_off
+from headscope.shared.trial.encoded import Encoded
 from headscope.shared.trial.inputs import replace_middle
 from headscope.shared.trial.observing import RunSubject, error_words, observe
 
@@ -49,7 +50,7 @@ def live_run(live_model: LiveModel, root: nn.Module) -> RunTrial | str:
         return err.message
 
 
-def _observe_rows(live_model: LiveModel, called: Any, rows: Sequence[Mapping[str, Any]]) -> RunTrial:
+def _observe_rows(live_model: LiveModel, called: Any, rows: Sequence[Encoded]) -> RunTrial:
     """Calls a model on rows, in eval mode, and observes it."""
     from headscope.core.trace.record.randomness import OwnRandomness
 
@@ -64,9 +65,7 @@ def _observe_rows(live_model: LiveModel, called: Any, rows: Sequence[Mapping[str
         return replace(observe(subject), in_train_mode=was_training)
 
 
-def _with_other_words(
-    rows: Sequence[Mapping[str, Any]], module: Any, row: Mapping[str, Any], turn: int = 0
-) -> Mapping[str, Any] | None:
+def _with_other_words(rows: Sequence[Encoded], module: Any, row: Encoded, turn: int = 0) -> Encoded | None:
     """Replaces the token IDs between the first and the last ordinary one; None for other inputs.
 
     The new IDs are those of other rows; each further `turn` takes others of the vocabulary.
@@ -106,7 +105,7 @@ def _why_not_called(live_model: LiveModel, module: Any) -> str:
     return "" if hasattr(module, "config") else "it has no configuration from which headscope could make inputs"
 
 
-def random_rows(module: Any, task: Task) -> tuple[Mapping[str, Any], ...]:
+def random_rows(module: Any, task: Task) -> tuple[Encoded, ...]:
     """Makes random inputs of the task, of one row each. Raises Unsupported if headscope has none for the class."""
     from headscope.core.trace.batch.probe_batch import build_probe
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,8 @@ from headscope.core.model.loading.inference import lacked_memory
 from headscope.core.model.quiet import quiet
 from headscope.errors import Unsupported, first_line
 from headscope.shared.trial.encoded import (
+    Encoded,
+    Inputs,
     begins_with_cls,
     image_spread,
     is_empty,
@@ -48,7 +50,9 @@ _MORE_TURNS = 128
 """How often other words are put into a text before none of them counts as changing its scores: a classifier that looks
 for a few words, and is sure, gives all ordinary texts the same scores, up to rounding."""
 
-Encoder = Callable[[Sequence[Any]], Mapping[str, Any]]
+Encoder = Callable[[Sequence[Any]], Encoded]
+SingleScores = Sequence[torch.Tensor | None]
+"""Scores of each input, None for one on which the model or the tokenizer raises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +72,8 @@ class RunSubject:
     encode: Encoder
     tokenizer: Any = None
     problem_type: str | None = None
-    changed: Callable[..., Mapping[str, Any] | None] | None = None
-    longer: Callable[[], tuple[Mapping[str, Any], int] | None] | None = None
+    changed: Callable[..., Encoded | None] | None = None
+    longer: Callable[[], tuple[Encoded, int] | None] | None = None
     pipeline: Callable[[], object] | None = None
     has_batches: bool = True
     """Whether `encode` takes several inputs."""
@@ -96,7 +100,7 @@ class _Caller:
     errors: Counter[tuple[RunStep, str, str]] = field(default_factory=Counter)
     dtype: torch.dtype = torch.float32
 
-    def scores(self, encoded: Mapping[str, Any]) -> list[torch.Tensor]:
+    def scores(self, encoded: Encoded) -> list[torch.Tensor]:
         """Calls the model and gives the scores of each input, [rows, classes]: one row, or one for each token.
 
         Raises whatever the model does.
@@ -114,7 +118,7 @@ class _Caller:
             return [row[kept.bool()] for row, kept in zip(found, mask, strict=True)]
         return list(found)
 
-    def tried(self, step: RunStep, name: str, encoded: Mapping[str, Any]) -> list[torch.Tensor] | None:
+    def tried(self, step: RunStep, name: str, encoded: Encoded) -> list[torch.Tensor] | None:
         """Scores an encoded input; None if the model raises, which is kept under a name."""
         try:
             return self.scores(encoded)
@@ -131,7 +135,7 @@ def error_words(err: Exception) -> str:
     return words
 
 
-def call_model(model: nn.Module, encoded: Mapping[str, Any], device: torch.device) -> torch.Tensor:
+def call_model(model: nn.Module, encoded: Encoded, device: torch.device) -> torch.Tensor:
     """Calls a model on encoded inputs, moved to a device, and gives the scores. Raises whatever the model does."""
     dtype = getattr(model, "dtype", None)  # of images and sounds, as Transformers' pipeline makes them
     dtype = dtype if isinstance(dtype, torch.dtype) and dtype.is_floating_point else None
@@ -173,7 +177,7 @@ def observe(subject: RunSubject) -> RunTrial:
     scored = [item for item in single if item is not None]
     facts: dict[str, Any] = {"failed": len(single) - len(scored), "not_taken": not_taken(subject.model, encoded)}
     if scored:
-        facts |= _observe_scores(caller, single, encoded, scored)
+        facts |= _observe_scores(caller, single, encoded)
     if subject.task is Task.IMAGE_CLASSIFICATION:
         facts |= {"keeps_sizes": keeps_sizes(encoded), "image_spread": image_spread(encoded)}
     if subject.tokenizer is not None:
@@ -198,9 +202,9 @@ def observe(subject: RunSubject) -> RunTrial:
     )
 
 
-def _encoded_inputs(caller: _Caller) -> list[Mapping[str, Any] | None]:
+def _encoded_inputs(caller: _Caller) -> list[Encoded | None]:
     """Encodes the inputs; None for one that the tokenizer or processor raises an error for."""
-    encoded = list[Mapping[str, Any] | None]()
+    encoded = list[Encoded | None]()
     for one, name in zip(caller.subject.inputs, caller.subject.names, strict=True):
         try:
             encoded.append(caller.subject.encode([one]))
@@ -210,13 +214,9 @@ def _encoded_inputs(caller: _Caller) -> list[Mapping[str, Any] | None]:
     return encoded
 
 
-def _observe_scores(
-    caller: _Caller,
-    single: Sequence[torch.Tensor | None],
-    encoded: Sequence[Mapping[str, Any] | None],
-    scored: Sequence[torch.Tensor],
-) -> dict[str, Any]:
+def _observe_scores(caller: _Caller, single: SingleScores, encoded: Inputs) -> dict[str, Any]:
     """Collects the facts that need scores of at least one input."""
+    scored = [item for item in single if item is not None]
     finite = [item for item in scored if bool(item.isfinite().all())]
     facts: dict[str, Any] = {"not_finite": len(scored) - len(finite)}
     first = next(at for at, item in enumerate(single) if item is not None)
@@ -264,7 +264,7 @@ def _bound_of_same(caller: _Caller, sizes: torch.Tensor, added: torch.Tensor) ->
     return (share * sizes.clamp(min=least)).maximum(_LAST_BITS * added)
 
 
-def _are_same(caller: _Caller, one: torch.Tensor, other: torch.Tensor, single: Sequence[torch.Tensor | None]) -> bool:
+def _are_same(caller: _Caller, one: torch.Tensor, other: torch.Tensor, single: SingleScores) -> bool:
     """True if two inputs of one length have the same scores, up to the rounding of those of all `single` inputs.
 
     Of tokens, each is compared with itself: some models take a million from the scores of those that can't be answers.
@@ -282,9 +282,7 @@ def _are_same(caller: _Caller, one: torch.Tensor, other: torch.Tensor, single: S
     return bool(((first - second).abs() <= bound).all())
 
 
-def _observe_middle(
-    caller: _Caller, single: Sequence[torch.Tensor | None], encoded: Sequence[Mapping[str, Any] | None]
-) -> dict[str, Any]:
+def _observe_middle(caller: _Caller, single: SingleScores, encoded: Inputs) -> dict[str, Any]:
     """Tries whether the scores depend on what is between the first and the last token."""
     change = caller.subject.changed
     if change is None:
@@ -301,9 +299,7 @@ def _observe_middle(
     return {"ignores_middle": True} if equal > 1 else {}
 
 
-def _some_words_matter(
-    caller: _Caller, single: Sequence[torch.Tensor | None], encoded: Sequence[Mapping[str, Any] | None]
-) -> bool:
+def _some_words_matter(caller: _Caller, single: SingleScores, encoded: Inputs) -> bool:
     """True if some of the vocabulary's words change the scores of the longest text, tried group by group.
 
     It takes several times as long as the usual inputs, and is for models on which those changed nothing.
@@ -324,7 +320,7 @@ def _some_words_matter(
     return False
 
 
-def _observe_batch(caller: _Caller, single: Sequence[torch.Tensor | None]) -> dict[str, Any]:
+def _observe_batch(caller: _Caller, single: SingleScores) -> dict[str, Any]:
     """Compares the scores of a padded batch of inputs of different lengths with those of each input alone."""
     subject, tokenizer = caller.subject, caller.subject.tokenizer
     chosen = [at for at, item in enumerate(single) if item is not None][:_IN_BATCH]
@@ -348,7 +344,7 @@ def _observe_batch(caller: _Caller, single: Sequence[torch.Tensor | None]) -> di
     return facts
 
 
-def _batch_bounds(caller: _Caller, single: Sequence[torch.Tensor | None]) -> torch.Tensor:
+def _batch_bounds(caller: _Caller, single: SingleScores) -> torch.Tensor:
     """Computes how far the scores of each class in a padded batch may be from those of single inputs."""
     rows = torch.cat([item.reshape(-1, item.shape[-1]) for item in single if item is not None])
     largest, spread = rows.abs().amax(0), rows.amax(0) - rows.amin(0)

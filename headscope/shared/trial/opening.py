@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -28,6 +28,7 @@ from headscope.core.source.loading import choose_class, load_checkpoint
 from headscope.core.source.reading.reading import base_of_adapter, in_local_folder, loadable, read_checkpoint
 from headscope.core.upstream.optional.sentence_transformers import check_library
 from headscope.errors import HeadscopeError, Unsupported
+from headscope.shared.trial.encoded import Encoded
 from headscope.shared.trial.inputs import (
     TASKS_OF_PAIRS,
     TextInput,
@@ -130,7 +131,7 @@ def _with_library(subject: RunSubject, choice: Choice, place: Location) -> RunSu
     if find_spec("sentence_transformers") is None:
         return replace(subject, left_out=f"sentence-transformers is not installed, so {name} was not called")
 
-    def score(features: Mapping[str, Any]) -> Any:
+    def score(features: Encoded) -> Any:
         taken = signature(subject.model.forward).parameters
         given = {key: value for key, value in features.items() if key in taken}
         return call_model(subject.model, given, next(iter(subject.model.parameters())).device).cpu()
@@ -210,7 +211,7 @@ def subject_of_model(model: nn.Module, choice: Choice, place: Location) -> RunSu
         raise Unsupported(f"its tokenizer takes {beside}, and headscope has inputs of text alone", "")
     texts = text_inputs(tokenizer, task, takes_pairs=choice.chain is not None and bool(choice.chain.score_count))
 
-    def longer() -> tuple[Mapping[str, Any], int] | None:
+    def longer() -> tuple[Encoded, int] | None:
         return _longest_text(model, tokenizer, task)
 
     make = None if rows or choice.is_composed else _maker_of_pipelines(model, task)
@@ -222,7 +223,7 @@ def subject_of_model(model: nn.Module, choice: Choice, place: Location) -> RunSu
     )  # fmt: skip
 
 
-def _longest_text(model: nn.Module, tokenizer: Any, task: Task) -> tuple[Mapping[str, Any], int] | None:
+def _longest_text(model: nn.Module, tokenizer: Any, task: Task) -> tuple[Encoded, int] | None:
     """Encodes a text as long as the tokenizer allows, or as two seconds allow.
 
     If the tokenizer names no limit, one token more than the model has positions; None if neither has a number.

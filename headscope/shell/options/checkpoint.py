@@ -86,7 +86,7 @@ class TaskOption(TypedDict, total=False):
             metavar="TASK",
             is_main=True,
             completes="task",
-            reads="task",
+            reads="core.facts.heads.tasks:parse_task",
         ),
     ]
 

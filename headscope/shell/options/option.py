@@ -51,7 +51,7 @@ class Option:
     completes: str = ""
     """What the shell completes: the rest of the name of a function in `shell/completion.py`."""
     reads: str = ""
-    """How the command line reads the value: a key in `shell/parameters.py`, or `module:function` of a use case."""
+    """How the command line reads the value: a key in `shell/parameters.py`, or `module:function` of another one."""
     writes: Writes | None = None
 
 

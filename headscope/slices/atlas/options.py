@@ -15,7 +15,7 @@ class HeadsOptions(TypedDict, total=False):
             metavar="TASK",
             is_main=True,
             completes="task",
-            reads="task",
+            reads="core.facts.heads.tasks:parse_task",
         ),
     ]
     pooling: Annotated[
@@ -25,7 +25,7 @@ class HeadsOptions(TypedDict, total=False):
             metavar="KIND",
             is_main=True,
             completes="pooling",
-            reads="pooling",
+            reads="core.facts.heads.head:parse_pooling",
         ),
     ]
     operation: Annotated[

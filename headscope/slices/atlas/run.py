@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -17,7 +18,7 @@ from headscope.core.facts.environment import package_version
 from headscope.core.facts.heads.atlas import AtlasHead, AtlasParameter, HeadEntry
 from headscope.core.facts.heads.head import parse_pooling
 from headscope.core.facts.heads.tasks import parse_task
-from headscope.core.facts.plain import from_dict
+from headscope.core.facts.plain import restore
 from headscope.core.facts.stored.checkpoint import Shapes
 from headscope.core.source.request import Progress
 from headscope.core.source.storage.cache import open_cache
@@ -44,10 +45,6 @@ class Heads(Shown, tuple[HeadEntry, ...]):
     """The result of `heads`: the entries, in order."""
 
     __slots__ = ()
-
-    def __new__(cls, entries: Iterable[HeadEntry] = ()) -> Heads:
-        """A tuple of `entries`."""
-        return super().__new__(cls, tuple(entries))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +83,9 @@ def heads(pattern: str = "", *, progress: Progress | None = None, **options: Unp
         'logits = classifier(tanh(dense(h[CLS])))'
     """
     tell = progress or (lambda sentence: None)
-    pooling, task, operation = options.get("pooling"), options.get("task"), options.get("operation")
+    pooling, named, operation = options.get("pooling"), options.get("task"), options.get("operation")
     kind = None if pooling is None else parse_pooling(pooling)
-    task = None if task is None else parse_task(task).value
+    task = None if named is None else parse_task(named)
     known = _KnownClasses(shipped_atlas() if options.get("cache") and open_cache(wanted=True).is_open else None, tell)
     if operation is not None and operation not in known.operations:
         _refuse_unknown_operation(operation, known.operations)
@@ -147,25 +144,22 @@ class _KnownClasses:
 
     def entry(self, target: _Target) -> HeadEntry | None:
         """Gives the shipped entry of a class; None if the class has to be traced."""
-        item = self._trace_entries.get(target)
-        code = None if self._atlas is None else self._atlas["code"].get(target.name)
+        if self._atlas is None:
+            return None
+        item, code = self._trace_entries[target], self._atlas["code"].get(target.name)
         # Of a class that could not be traced no code is known; without Transformers there is none that could differ.
         installed = package_version("transformers")
         is_same = installed in ("", shipped(SOURCES)["transformers"]) if code is None else are_same_sources(code)
-        if self._atlas is None or item is None or not is_same:
-            return None
         # The class could not be traced without these packages; if one is here now, it may be.
-        if not item["traced"] and any(map(find_spec, self._atlas["absent"])):
-            return None
-        return from_dict(HeadEntry, item)
+        may_be_traced = not item["traced"] and any(map(find_spec, self._atlas["absent"]))
+        return restore(HeadEntry, item) if is_same and not may_be_traced else None
 
 
-def _match_targets(known: _KnownClasses, pattern: str, task: str | None) -> list[_Target]:
-    wanted = None if task is None else Task(task)
+def _match_targets(known: _KnownClasses, pattern: str, task: Task | None) -> list[_Target]:
     return [
         target
         for target in known.targets()
-        if wanted in (None, target.task)
+        if task in (None, target.task)
         and (
             _matches_pattern(pattern.lower(), target.name.lower())
             or _matches_pattern(pattern.lower(), target.model_type.lower())
@@ -178,11 +172,10 @@ def _matches_pattern(pattern: str, name: str) -> bool:
     return fnmatchcase(name, pattern) if _WILDCARDS & set(pattern) else pattern in name
 
 
-def _suggest_nearest(known: _KnownClasses, pattern: str, task: str | None) -> str:
+def _suggest_nearest(known: _KnownClasses, pattern: str, task: Task | None) -> str:
     """Makes the hint for a pattern without a match: another task, a pooling, or the nearest model types and classes."""
-    if task is not None and _match_targets(known, pattern, None):
-        tasks = dict.fromkeys(target.task.value for target in _match_targets(known, pattern, None))
-        return f"it has classes for {', '.join(tasks)}"
+    if task is not None and (elsewhere := _match_targets(known, pattern, None)):
+        return f"it has classes for {', '.join(dict.fromkeys(target.task.value for target in elsewhere))}"
     wanted = pattern.lower()
     pooling = "_".join(wanted.split())
     if pooling in set(PoolingKind):
@@ -290,7 +283,7 @@ def _traced_entry(target: _Target, cls: Any) -> HeadEntry:
     with quiet():
         first = _first_trace(cls, target)
         head = _atlas_head(first.trace, first.shapes)
-        inheritance = inherit(cls, first.config, first.trace.parameters)
+        pretraining_class, new = inherit(cls, first.config, first.trace.parameters)
     return HeadEntry(
         class_name=target.name,
         task=target.task,
@@ -298,8 +291,8 @@ def _traced_entry(target: _Target, cls: Any) -> HeadEntry:
         traced=True,
         by=first.by,
         reason=first.reason,
-        pretraining_class=inheritance.pretraining_class,
-        new_from_pretraining=inheritance.new,
+        pretraining_class=pretraining_class,
+        new_from_pretraining=new,
         depends_on=first.trace.config_fields,
         filled=first.filled,
         head=head,
@@ -325,13 +318,18 @@ class _FirstTrace:
 def _first_trace(cls: Any, target: _Target) -> _FirstTrace:
     """Traces the first configuration that works without weights; if none does, a reduced one with real weights."""
     from headscope.core.model.classes.defaults import default_configs
+    from headscope.core.model.classes.reduced_config import shallow_twins
+    from headscope.core.trace import trace_head
     from headscope.core.upstream.torch import on_meta
 
     failures = []
     for config, filled in default_configs(target.model_type):
         try:
-            trace, shapes = _trace_shapes(cls, config, target.task)
-            return _FirstTrace(config, filled, trace, shapes, "shapes")
+            with on_meta():
+                model = cls(config)
+            shapes, twins = _shapes_of(model), partial(shallow_twins, model)
+            traced = trace_head(model, target.task, _token_names(config), prove=True, twins=twins)
+            return _FirstTrace(config, filled, traced.trace, shapes, "shapes")
         except ImportError:  # another configuration needs the same package
             raise
         except Exception as err:
@@ -341,18 +339,6 @@ def _first_trace(cls: Any, target: _Target) -> _FirstTrace:
     with on_meta():
         shapes = _shapes_of(cls(config))
     return _FirstTrace(config, filled, trace, shapes, "reduced", _first_error_line(failure))
-
-
-def _trace_shapes(cls: Any, config: Any, task: Task) -> tuple[HeadTrace, Shapes]:
-    from headscope.core.model.classes.reduced_config import shallow_twins
-    from headscope.core.trace import trace_head
-    from headscope.core.upstream.torch import on_meta
-
-    with on_meta():
-        model = cls(config)
-    shapes = _shapes_of(model)
-    traced = trace_head(model, task, _token_names(config), prove=True, twins=lambda: shallow_twins(model))
-    return traced.trace, shapes
 
 
 def _shapes_of(model: Any) -> Shapes:

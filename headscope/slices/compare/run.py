@@ -134,7 +134,8 @@ def _find_differences(reports: Sequence[Report]) -> Iterator[Difference]:
     """Gives each aspect in which the reports differ, then each weight of a head that differs."""
     for aspect, read in _ASPECTS.items():
         values = tuple(read(report) for report in reports)
-        keys = values if aspect not in _KEY_READERS else tuple(_KEY_READERS[aspect](report) for report in reports)
+        # Two texts on pooling can differ where the pooling itself doesn't.
+        keys = map(_pooling_key, reports) if aspect is Aspect.POOLING else values
         if len(set(keys)) > 1:
             yield Difference(aspect.value, values, aspect)
     heads = [report.head for report in reports]
@@ -167,8 +168,8 @@ _ASPECTS: dict[Aspect, Callable[[Report], str]] = {
         lambda head: " > ".join(f"{stage.operation} {stage.detail}".strip() for stage in head.stages)
     ),
     Aspect.FORMULA: _head_reader(lambda head: head.formula),
-    Aspect.CLASSES: lambda report: _scores_without_classes(report) or str(report.model.num_labels),
-    Aspect.LABELS: lambda report: _scores_without_classes(report) or ", ".join(report.model.labels),
+    Aspect.CLASSES: lambda report: WITHOUT_CLASSES.get(report.model.task) or str(report.model.num_labels),
+    Aspect.LABELS: lambda report: WITHOUT_CLASSES.get(report.model.task) or ", ".join(report.model.labels),
     Aspect.PROBLEM_TYPE: lambda report: report.model.problem_type or "not set",
     Aspect.LOSS: lambda report: report.model.loss,
     Aspect.ACTIVATION: lambda report: report.model.activation,
@@ -198,10 +199,6 @@ def _pooling_key(report: Report) -> Hashable:
     # Without parts, or for a kind that has no name, the rule is all that describes the pooling.
     rule = pooling.rule if not parts or pooling.kind is PoolingKind.OTHER else ""
     return pooling.kind, parts, rule
-
-
-_KEY_READERS: dict[Aspect, Callable[[Report], Hashable]] = {Aspect.POOLING: _pooling_key}
-"""Key that is compared instead of the text, for aspects whose text can differ where the thing itself doesn't."""
 
 
 def align_stages(sequences: Sequence[Sequence[Stage]]) -> tuple[tuple[Stage | None, ...], ...]:
@@ -248,11 +245,6 @@ def _common_subsequence(first: Sequence[str], second: Sequence[str]) -> list[tup
         else:
             column -= 1
     return pairs[::-1]
-
-
-def _scores_without_classes(report: Report) -> str:
-    """Names the scores of a task whose classes aren't the user's; '' if they are."""
-    return WITHOUT_CLASSES.get(report.model.task, "")
 
 
 _StoredTensor = tuple[StoredFiles, TensorHeader]

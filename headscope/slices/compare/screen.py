@@ -17,8 +17,8 @@ from headscope.core.words.contents import export_lines, export_verdict
 from headscope.core.words.fold import few_keys
 from headscope.core.words.lines import GAP, Paragraph, wrapped
 from headscope.core.words.safe import label, safe
-from headscope.core.words.words import POOLING, axes_of, size_of
-from headscope.shared.report.head.stages import own_parameters
+from headscope.core.words.words import POOLING, axes_of
+from headscope.shared.report.head.stages import own_parameters, weight_size
 from headscope.shared.report.report_facts import FactLines, remarks_of
 from headscope.slices.compare.facts import Aspect, Comparison, SameValues, role_of
 
@@ -64,19 +64,14 @@ def compare_verdict(comparison: Comparison) -> RenderableType:
         names = ", ".join(report.checkpoint.reference for report in unknown)
         return Paragraph(label(f"Not determined: what {names} holds could not all be read", TONE[Tone.WARNING]))
     if comparison.exports:
-        return Group(*_of_several(comparison), *map(export_verdict, comparison.exports))
+        sources = [compare_verdict(replace(comparison, exports=()))] if len(comparison.reports) > 1 else []
+        return Group(*sources, *map(export_verdict, comparison.exports))
     if not comparison.differences:
         tone = Tone.NOTE if comparison.differs else Tone.GOOD
         return Paragraph(label(f"The heads have the same structure{_values_clause(comparison)}", TONE[tone]))
     # Every single parameter that differs is under one name.
     named = ", ".join(dict.fromkeys(item.aspect or "weights of the head" for item in comparison.differences))
     return Paragraph(label(f"The heads differ in {named}{_values_clause(comparison)}", TONE[Tone.NOTE]))
-
-
-def _of_several(comparison: Comparison) -> Iterator[RenderableType]:
-    """Shows the sentence on the checkpoints beside exports, if there are several."""
-    if len(comparison.reports) > 1:
-        yield compare_verdict(replace(comparison, exports=()))
 
 
 def _values_clause(comparison: Comparison) -> str:
@@ -238,10 +233,7 @@ def _stage_cell(stage: Stage | None, head: Head | None, same: bool) -> Text:
     text = label(f"{stage.operation} {stage.detail}".strip(), "" if same else _DIFFERS)
     text.append(f" -> {axes_of(stage.output_shape)}")
     for item in own_parameters(head, stage) if head else ():
-        size = size_of(item.shape)
-        if item.status is ParameterStatus.MISMATCHED and item.checkpoint_shape is not None:
-            size = f"{size_of(item.checkpoint_shape)} -> {size}"
-        text.append(f"\n{safe(item.name)} {size} ").append(item.status.value, STATUS[item.status])
+        text.append(f"\n{safe(item.name)} {weight_size(item)} ").append(item.status.value, STATUS[item.status])
     return text
 
 

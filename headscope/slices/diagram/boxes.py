@@ -13,7 +13,7 @@ from headscope.core.words.safe import safe
 from headscope.core.words.tokens import row_text
 from headscope.shared.pictures.markup import Tint
 from headscope.shared.report.head.tree import LAYOUTS, StageBlock
-from headscope.slices.diagram.picture import STAGE_ID, BoxKind, Edge, Picture, PictureNode
+from headscope.slices.diagram.picture import BoxKind, Edge, Picture, PictureNode, stage_id
 
 _FRAME = len("│  │")
 _ASCII = str.maketrans("┌┐└┘─│┬▼▲╎", "++++-|+v^:")
@@ -51,7 +51,7 @@ class Boxes:
         yield Text()
         titles = {node.id: node.title for node in picture.nodes}
         file, blocks = picture.tree.laid_out(width - _FRAME, LAYOUTS[1:]) if picture.tree else ("", {})
-        by_id = {f"{STAGE_ID}{index}": block for index, block in blocks.items()}
+        by_id = {stage_id(index): block for index, block in blocks.items()}
         before = ""
         for node in picture.nodes:
             into = [edge for edge in picture.edges if edge.target == node.id]
@@ -100,9 +100,8 @@ def _node_lines(node: PictureNode, block: StageBlock | None, file: str, width: i
     for line in node.lines:
         yield from wrapped(Text(line, "yellow" if node.kind is BoxKind.GAP else QUIET), width) if line else ()
     for weight in node.weights:
-        size = weight.size if weight.size == weight.count else f"{weight.size}  {weight.count}"
         named = Text.assemble((weight.word, _TINTS.get(weight.tint.value, "")), f"  {weight.name}")
-        yield from _place_pair(named, Text(f"{size}  {weight.origin}".rstrip(), QUIET), width)
+        yield from _place_pair(named, Text(weight.facts, QUIET), width)
 
 
 def _place_pair(left: Text, right: Text, width: int) -> Iterator[Text]:

@@ -159,11 +159,10 @@ def _row_markup(row: CellRow) -> str:
 
 
 def _weight_markup(weight: Weight) -> str:
-    size = "  ".join(filter(None, (weight.size, "" if weight.size == weight.count else weight.count, weight.origin)))
     parts = (
         f'<i class="swatch {weight.tint.value}"></i>',
         _span_element(f"{weight.word}  {weight.name}"),
-        _span_element(size, "quiet"),
+        _span_element(weight.facts, "quiet"),
     )
     return element("span", "".join(parts), class_=f"weight {weight.tint.value}")
 

@@ -86,11 +86,6 @@ class Words:
     size: float = SIZE
     at_end: bool = False
 
-    @property
-    def width(self) -> float:
-        """Room that the line takes at most, in pixels."""
-        return text_width(self.text, self.size)
-
 
 @dataclass(frozen=True, slots=True)
 class PlacedCell:
@@ -140,7 +135,6 @@ class Wire:
 class Scene:
     """The whole drawing, with every place in pixels."""
 
-    width: float
     height: float
     heading: tuple[Words, ...]
     panels: tuple[Panel, ...]
@@ -162,7 +156,7 @@ def lay_out(picture: Picture, scene_width: int) -> Scene:
         y += panels[-1].height
     by_id = {panel.node.id: panel for panel in panels}
     wires = tuple(_route_wires(picture.edges, by_id, lanes, order))
-    return Scene(scene_width, y + MARGIN, heading, tuple(panels), wires)
+    return Scene(y + MARGIN, heading, tuple(panels), wires)
 
 
 def lanes_of(edges: Sequence[Edge], order: dict[str, int]) -> dict[str, int]:
@@ -197,9 +191,9 @@ def _place_heading(picture: Picture, width: float) -> tuple[tuple[Words, ...], f
 
 def _place_panel(node: PictureNode, x: float, y: float, width: float) -> Panel:
     pen = _Pen(x + PADDING, y + PADDING / 2, width - 2 * PADDING)
-    pen.pair(node.title, node.beside, "head" if node.kind is not BoxKind.UNUSED else "quiet", "quiet")
+    pen.pair(node.title, node.beside, "head" if node.kind is not BoxKind.UNUSED else "quiet")
     for left, right in node.pairs:
-        pen.pair(left, right, "name" if node.kind is BoxKind.STAGE else "quiet", "quiet")
+        pen.pair(left, right, "name" if node.kind is BoxKind.STAGE else "quiet")
     for row in node.rows:
         pen.row(row)
     if node.mark:
@@ -207,8 +201,7 @@ def _place_panel(node: PictureNode, x: float, y: float, width: float) -> Panel:
     for line in node.lines:
         pen.text(line, "gap" if node.kind is BoxKind.GAP else "quiet")
     for weight in node.weights:
-        facts = (weight.size, "" if weight.size == weight.count else weight.count, weight.origin)
-        pen.weight(weight.tint, f"{weight.word}  {weight.name}", "  ".join(filter(None, facts)))
+        pen.weight(weight.tint, f"{weight.word}  {weight.name}", weight.facts)
     return Panel(node, x, y, width, pen.y + PADDING - y, tuple(pen.words), tuple(pen.cells), tuple(pen.swatches))
 
 
@@ -225,20 +218,20 @@ class _Pen:
         for line in wrap_text(text, self.width - indent, SIZE):
             self._place_line(line, style, indent)
 
-    def pair(self, left: str, right: str, style: str, other: str, indent: float = 0) -> None:
+    def pair(self, left: str, right: str, style: str, indent: float = 0) -> None:
         """Writes two texts at the two ends of a line, or below each other if they are too long for one."""
         room = self.width - indent - text_width(left, SIZE) - text_width("   ", SIZE)
         if right and text_width(right, SIZE) <= room:
             self._place_line(left, style, indent)
-            self.words.append(Words(right, self.x + self.width, self.y, other, at_end=True))
+            self.words.append(Words(right, self.x + self.width, self.y, "quiet", at_end=True))
             return
         self.text(left, style, indent)
         if right:
-            self.text(right, other, indent + (20 if indent else 0))
+            self.text(right, "quiet", indent + (20 if indent else 0))
 
     def weight(self, tint: Tint, left: str, right: str) -> None:
         self.swatches.append(Swatch(tint, self.x, self.y + LINE - 10))
-        self.pair(left, right, f"weight {tint.value}", "quiet", 16)
+        self.pair(left, right, f"weight {tint.value}", 16)
 
     def row(self, row: CellRow) -> None:
         if row.caption:

@@ -30,8 +30,6 @@ from headscope.shared.report.head.stages import (
 from headscope.shared.report.head.tree import HeadTree, tree_of
 from headscope.shared.report.verdict import tell_verdict
 
-STAGE_ID = "stage"
-"""How the id of a stage's node begins; its index follows."""
 _LABELS = 8
 
 
@@ -61,14 +59,22 @@ _WORST_FIRST = (
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """One parameter: its status as a word and a color, and its origin."""
+    """One parameter: its status as a word and a color, its shape, the number of its values, and its origin.
+
+    `count` is empty where the shape says it.
+    """
 
     tint: Tint
     word: str
     name: str
     size: str
     count: str
-    origin: str = ""
+    origin: str
+
+    @property
+    def facts(self) -> str:
+        """All that is shown beside the name."""
+        return "  ".join(filter(None, (self.size, self.count, self.origin)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +123,8 @@ class Picture:
 
 def picture_of(report: Report) -> Picture:
     """Builds the picture of the head in `report`; each part that could not be determined is a separate node."""
-    verdict = tell_verdict(report)
+    verdict, origin = tell_verdict(report), report.checkpoint
+    commit = f", commit {origin.commit[:12]}" if origin.commit else ""
     gaps = (
         PictureNode(
             f"gap{at}", BoxKind.GAP, safe(f"not determined: {gap.topic}"), lines=(safe(gap.reason),), tint=Tint.UNKNOWN
@@ -126,13 +133,13 @@ def picture_of(report: Report) -> Picture:
     )
     nodes = (*gaps, _base_node(report), *_head_nodes(report))
     # If there is no checkpoint to compare the weights with, their statuses mean nothing.
-    is_alone = report.checkpoint.kind in (CheckpointKind.MEMORY, CheckpointKind.CLASS)
+    is_alone = origin.kind in (CheckpointKind.MEMORY, CheckpointKind.CLASS)
     statuses = {item.status for item in report.weights.parameters if not item.is_buffer}
     if is_alone and not report.not_determined and statuses <= {ParameterStatus.UNKNOWN}:
         nodes = tuple(map(_without_statuses, nodes))
     return Picture(
         title=safe(report.model.class_name),
-        subtitle=safe(", ".join(_origin_words(report))),
+        subtitle=safe(f"{origin.reference}, {SOURCE[origin.kind]}{commit}"),
         verdict=safe(verdict.sentence),
         tone=verdict.tone,
         nodes=nodes,
@@ -152,14 +159,6 @@ def _without_statuses(node: PictureNode) -> PictureNode:
     weights = tuple(map(plain, node.weights))
     lines = ("no checkpoint to compare it with",) if node.kind is BoxKind.BASE else node.lines
     return replace(node, weights=weights, lines=lines, tint=Tint.PLAIN if node.tint is Tint.UNKNOWN else node.tint)
-
-
-def _origin_words(report: Report) -> Iterator[str]:
-    facts = report.checkpoint
-    yield facts.reference
-    yield SOURCE[facts.kind]
-    if facts.commit:
-        yield f"commit {facts.commit[:12]}"
 
 
 def _base_node(report: Report) -> PictureNode:
@@ -219,7 +218,7 @@ def _stage_node(head: Head, stage: Stage, sources: dict[str, str], is_pooling: b
     weights = tuple(_weight_row(item, sources) for item in own_parameters(head, stage))
     mark = f"pooling: {POOLING[head.pooling.kind]}" if is_pooling else ""
     return PictureNode(
-        _stage_id(stage.index),
+        stage_id(stage.index),
         BoxKind.STAGE,
         safe(operation_of(stage)),
         beside=safe(source_of(stage)),
@@ -254,26 +253,24 @@ def _weight_row(item: HeadParameter, sources: dict[str, str]) -> Weight:
     tint = Tint(item.status.value) if item.live else Tint.UNUSED
     origin = safe(f"same as {sources[item.name]}") if item.name in sources else ""
     size = weight_size(item)
-    count = size if size == str(item.count) else f"{item.count:,}"  # of a vector both are one number
+    count = "" if size == str(item.count) else f"{item.count:,}"  # of a vector both are one number
     return Weight(tint, weight_status(item), safe(item.name), size, count, origin)
 
 
 def _scores_node(report: Report, title: str, formula: str) -> PictureNode:
     model = report.model
     without = WITHOUT_CLASSES.get(model.task, "")
-    if without:
-        lines = tuple(safe(line) for line in (without, f"loss: {loss_of(model)}", formula) if line)
-        return PictureNode("scores", BoxKind.SCORES, safe(title), lines=lines, more=(("task", model.task.value),))
-    cells = [Cell(f"{index} {safe(name)}") for index, name in enumerate(model.labels[:_LABELS])]
-    if len(model.labels) > _LABELS:
-        cells.append(Cell(f"and {len(model.labels) - _LABELS:,} more"))
-    named = ["no label names given: placeholders"] if model.labels_are_placeholders else []
+    labels = () if without else model.labels
+    cells = [Cell(f"{index} {safe(name)}") for index, name in enumerate(labels[:_LABELS])]
+    if len(labels) > _LABELS:
+        cells.append(Cell(f"and {len(labels) - _LABELS:,} more"))
+    placeholders = "no label names given: placeholders" if model.labels_are_placeholders else ""
     return PictureNode(
         "scores",
         BoxKind.SCORES,
         safe(title),
-        beside=counted(model.num_labels, "label"),
-        lines=tuple(safe(line) for line in (*named, f"loss: {loss_of(model)}", formula) if line),
+        beside="" if without else counted(model.num_labels, "label"),
+        lines=tuple(safe(line) for line in (without or placeholders, f"loss: {loss_of(model)}", formula) if line),
         rows=(CellRow(tuple(cells)),) if cells else (),
         more=(("task", model.task.value),),
     )
@@ -303,8 +300,9 @@ def _worst_tint(tints: Iterable[Tint]) -> Tint:
     return next((tint for tint in _WORST_FIRST if tint in found), Tint.PLAIN)
 
 
-def _stage_id(index: int) -> str:
-    return f"{STAGE_ID}{index}"
+def stage_id(index: int) -> str:
+    """Gives the id of a stage's node."""
+    return f"stage{index}"
 
 
 def _picture_edges(report: Report) -> tuple[Edge, ...]:
@@ -322,7 +320,7 @@ def _stage_edges(head: Head, is_sure: bool) -> Iterator[Edge]:
     for stage in head.stages:
         is_known = len(stage.inputs) == len(stage.input_shapes) > 0
         for made, count in Counter(stage.inputs if is_known else (before,)).items():
-            yield Edge(_maker_id(made), _stage_id(stage.index), is_sure and is_known, count)
+            yield Edge(_maker_id(made), stage_id(stage.index), is_sure and is_known, count)
         before = stage.index
 
 
@@ -338,4 +336,4 @@ def _score_edges(head: Head, is_sure: bool) -> Iterator[Edge]:
 
 
 def _maker_id(index: int) -> str:
-    return "hidden" if index == HIDDEN_STATES else _stage_id(index)
+    return "hidden" if index == HIDDEN_STATES else stage_id(index)

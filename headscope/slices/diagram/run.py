@@ -74,10 +74,8 @@ def diagram(
         >>> headscope.diagram("roberta-base", "svg", num_labels=3, offline=True)[:4]
         '<svg'
     """
-    from headscope.slices.diagram.formats import PAINTERS, diagram_text
+    from headscope.slices.diagram.formats import diagram_text
 
-    if format not in PAINTERS:
-        raise UsageError(f"no such format: {format}", f"formats: {', '.join(PAINTERS)}")
     if isinstance(reference, Report):
         if options:
             raise UsageError(f"{next(iter(options))} is an option for a checkpoint, not for a report", "leave it out")

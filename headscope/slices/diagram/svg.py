@@ -35,18 +35,22 @@ _ARROW = 5
 
 def svg_text(picture: Picture, width: int = WIDTH) -> str:
     """Writes the SVG document."""
+    light, dark = color_variables()
+    colors = f"svg {{ {light} }}\n@media (prefers-color-scheme: dark) {{ svg {{ {dark} }} }}\n"
     about = (
         element("title", escaped(f"Classification head of {picture.title}"), id="title"),
         element("desc", escaped(_describe_picture(picture)), id="desc"),
-        element("style", f"\n{_color_rules()}{drawing_rules()}"),
+        element("style", f"\n{colors}{drawing_rules()}"),
     )
     role = {"role": "img", "aria-labelledby": "title desc"}
     scene = lay_out(picture, width)
-    size = {"width": scene.width, "height": scene.height, "viewBox": f"0 0 {scene.width:.0f} {scene.height:.0f}"}
+    size = {"width": width, "height": scene.height}
     parts = (
-        opening_tag("svg", xmlns="http://www.w3.org/2000/svg", **size, **role),
+        opening_tag(
+            "svg", xmlns="http://www.w3.org/2000/svg", **size, viewBox=f"0 0 {width} {scene.height:.0f}", **role
+        ),
         *about,
-        element("rect", class_="ground", width=scene.width, height=scene.height),
+        element("rect", class_="ground", **size),
         *(_text_element(words) for words in scene.heading),
         *_wire_elements(scene),
         *map(_panel_group, scene.panels),
@@ -69,11 +73,6 @@ def _describe_picture(picture: Picture) -> str:
     return " ".join(sentences)
 
 
-def _color_rules() -> str:
-    light, dark = color_variables()
-    return f"svg {{ {light} }}\n@media (prefers-color-scheme: dark) {{ svg {{ {dark} }} }}\n"
-
-
 def color_variables() -> tuple[str, str]:
     """Defines the colors that `drawing_rules` uses, on light and on dark ground."""
     return _palette_variables(LIGHT), _palette_variables(DARK)
@@ -91,16 +90,13 @@ def _palette_variables(palette: Palette) -> str:
 
 def drawing_rules() -> str:
     """Gives the style of everything in the drawing."""
-    return f"{_rules_of_tints()}{_RULES}"
-
-
-def _rules_of_tints() -> str:
-    return "".join(
+    tints = "".join(
         f".box.{tint.value} {{ fill: var(--{tint.value}-fill); stroke: var(--{tint.value}-line) }} "
         f".bar.{tint.value} {{ fill: var(--{tint.value}-line) }} "
         f".weight.{tint.value} {{ fill: var(--{tint.value}-text) }}\n"
         for tint in Tint
     )
+    return f"{tints}{_RULES}"
 
 
 def _panel_group(panel: Panel) -> str:

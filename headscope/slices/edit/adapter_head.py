@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headscope.copies.carried import left_behind, read_contents, taken_names
 from headscope.copies.facts import EditProof, EditReport
-from headscope.copies.proving import answer_task, prove_in_process
+from headscope.copies.proving import answer_task, prove_apart
 from headscope.copies.writing import (
     check_target,
     check_unchanged,
@@ -32,8 +32,8 @@ from headscope.core.source.checkpoint import Checkpoint, examine
 from headscope.core.source.reading.reading import in_local_folder, read_checkpoint
 from headscope.core.source.request import Progress, Request
 from headscope.errors import HeadscopeError, Unsupported, UsageError
-from headscope.slices.edit.classes.class_names import examine_by_name
-from headscope.slices.edit.merging import folder_of_base, model_in
+from headscope.slices.edit.classes import examine_by_name
+from headscope.slices.edit.merging import folder_of_base, model_in, model_with_adapter_in
 
 if TYPE_CHECKING:
     import torch
@@ -97,7 +97,7 @@ def write_adapter_head(request: Request, output: Path, head: str, tell: Progress
             opened.release()  # the proof, in another process, needs the memory
         task = HeadTask(str(folder), str(place), str(base), source.reference, parameters, model.class_name)
         tell("proving the result in a separate process")
-        report = replace(report, proof=prove_head_apart(task))
+        report = replace(report, proof=prove_apart(prove_head_here, task, lambda reason: EditProof(reason=reason)))
         check_unchanged(folder, states)
         if report.proof.holds:
             put_in_place(place, output, None, (folder, Path(source.reference)))
@@ -169,12 +169,6 @@ def _write_adapter(place: Path, checkpoint: Checkpoint, head: dict[str, torch.Te
     write_small_file(place / _CONFIG, json.dumps(config, indent=2) + "\n")
 
 
-def prove_head_apart(task: HeadTask) -> EditProof:
-    """Proves the result in a new process."""
-    found = prove_in_process("headscope.slices.edit.adapter_head", task, EditProof)
-    return found if isinstance(found, EditProof) else EditProof(reason=found)
-
-
 def prove_head_here(task: HeadTask) -> EditProof:
     """Proves the result in this process: compares PEFT's load of it with its load of the adapter and with the head."""
     import torch
@@ -183,26 +177,31 @@ def prove_head_here(task: HeadTask) -> EditProof:
     from headscope.core.upstream.peft import name_in_base
 
     try:
-        own = examine("inspect", Request(Location(task.head, hub=HubOptions(offline=True))), None)
-        count = own.report.model.num_labels
-        before, after = (_with_adapter(task, folder, count) for folder in (task.adapter, task.result))
+        request = Request(Location(task.head, hub=HubOptions(offline=True)))
+        own = examine("inspect", request, None)
+        request = replace(request, model_class=task.model_class, num_labels=own.report.model.num_labels)
+        old, new = (
+            examine("inspect", replace(request, location=replace(request.location, reference=folder)), None)
+            for folder in (task.adapter, task.result)
+        )
+        before, after = (model_with_adapter_in(checkpoint, Path(task.base)) for checkpoint in (old, new))
         head = model_in(own, Path(task.head), torch.float32)
     except HeadscopeError as err:
         return EditProof(reason=err.message)
-    expected, found = head.state_dict(), after[0].state_dict()
+    expected, found = head.state_dict(), after.state_dict()
     saved = {name_in_base(key): value for key, value in found.items() if _SAVED in key}
     loads = all(name in saved and torch.equal(saved[name], expected[name]) for name in task.parameters)
-    adapted = {key: value for key, value in before[0].state_dict().items() if ".default." in f"{key}."}
+    adapted = {key: value for key, value in before.state_dict().items() if ".default." in f"{key}."}
     kept = bool(adapted) and all(key in found and torch.equal(found[key], value) for key, value in adapted.items())
-    target = before[0].get_base_model()
+    target = before.get_base_model()
     # The unchanged adapter gets the head in memory: its scores are those that the result must have.
     target.load_state_dict({name: expected[name] for name in task.parameters}, strict=False)
     with torch.inference_mode():
         probe = build_probe(head, own.report.model.task, with_labels=False)
-        one, other = (model(**probe.inputs).logits.float() for model in (before[0], after[0]))
+        one, other = (model(**probe.inputs).logits.float() for model in (before, after))
     largest = float((one - other).abs().max())
     tolerance = 64 * torch.finfo(torch.float32).eps * max(1.0, float(one.abs().max()))
-    complete = not after[1].report.weights.new and after[1].report.adapter is not None
+    complete = not new.report.weights.new and new.report.adapter is not None
     reasons = {
         "PEFT doesn't load the head as the checkpoint has it": not (loads and complete),
         "another tensor of the adapter has changed": not kept,
@@ -219,19 +218,5 @@ def prove_head_here(task: HeadTask) -> EditProof:
     )
 
 
-def _with_adapter(task: HeadTask, folder: str, count: int) -> tuple[Any, Checkpoint]:
-    """Loads an adapter onto its base with PEFT, and examines it with headscope."""
-    import torch
-
-    from headscope.core.upstream.peft import model_with_adapter
-
-    place = Location(folder, hub=HubOptions(offline=True))
-    request = Request(place, model_class=task.model_class, num_labels=count)
-    checkpoint = examine("inspect", request, None)
-    assert checkpoint.manifest.adapter is not None  # it is one
-    model = model_in(checkpoint, Path(task.base), torch.float32)
-    return model_with_adapter(model, Path(folder), checkpoint.manifest.adapter.config), checkpoint
-
-
 if __name__ == "__main__":
-    answer_task(HeadTask, prove_head_here)
+    answer_task(prove_head_here)

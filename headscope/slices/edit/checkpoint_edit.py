@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from headscope.copies.facts import (
     LabelOrigin,
 )
 from headscope.copies.padding import plan_padding, write_pad_token
-from headscope.copies.proving import ProofTask, prove_apart
+from headscope.copies.proving import ProofTask, Proven, prove_apart, prove_here
 from headscope.copies.writing import (
     NewTensor,
     backup_of,
@@ -40,25 +41,31 @@ from headscope.copies.writing import (
     write_small_file,
     write_weights,
 )
-from headscope.core.checkpoints.checkpoint_files import TOKENIZER_CONFIG, open_sidecar
+from headscope.core.checkpoints.checkpoint_files import open_sidecar
 from headscope.core.checkpoints.edit_record import EDIT_RECORD, digests_of
 from headscope.core.checkpoints.reading import read_manifest
 from headscope.core.facts import CheckpointKind, Head, WeightsFormat
 from headscope.core.facts.counting import few_of
 from headscope.core.facts.environment import tool_version
 from headscope.core.facts.heads.tasks import Activation
+from headscope.core.facts.stored.checkpoint import TOKENIZER_CONFIG
 from headscope.core.facts.stored.location import HubOptions, Location
 from headscope.core.source.checkpoint import Checkpoint, examine
 from headscope.core.source.reading.reading import WITHOUT_WEIGHTS, in_local_folder
 from headscope.core.source.stored_tensors import StoredFiles
 from headscope.errors import Unsupported, UsageError
-from headscope.slices.edit.classes.class_axis import ClassTensor, class_tensors
-from headscope.slices.edit.classes.class_names import examine_by_name
-from headscope.slices.edit.classes.score_function import check_shifts, score_function
+from headscope.slices.edit.classes import ClassTensor, class_tensors, examine_by_name
 from headscope.slices.edit.labeled_scores import fit_to_texts, order_of_data
 from headscope.slices.edit.merging import base_to_merge, merge_into
 from headscope.slices.edit.plan import plan_labels
-from headscope.slices.edit.promises import ScoreChange, of_function, of_number_format, promises
+from headscope.slices.edit.promises import (
+    ScoreChange,
+    check_shifts,
+    of_function,
+    of_number_format,
+    promises,
+    score_function,
+)
 from headscope.slices.edit.wish import EditOrigin, EditWish
 
 if TYPE_CHECKING:
@@ -175,7 +182,11 @@ def edit_folder(
         _write_result(job, folder, report)
         check_unchanged(source, states)  # before the proof, which takes longer
         tell("proving the result in a separate process")
-        found = prove_apart(_proof_task(job, folder, report))
+        found = prove_apart(
+            prove_here,
+            _proof_task(job, folder, report),
+            lambda reason: Proven(EditProof(reason=reason), report.tensors),
+        )
         report = replace(report, proof=found.proof, tensors=found.tensors)
         if report.proof.holds:
             _add_record(folder, report, checkpoint.report.head)
@@ -350,11 +361,9 @@ def _build_report(job: _Job) -> EditReport:
 
 
 def _describe_tensor(item: ClassTensor, plan: _Plan, wish: EditWish) -> EditedTensor:
-    shape = list(item.header.shape)
-    shape[item.axis] = len(plan.labels)
-    header = item.header
-    after = wish.dtype or header.dtype
-    return EditedTensor(header.key, item.parameter, item.axis, header.dtype, after, header.shape, tuple(shape))
+    header, axis = item.header, item.axis
+    after = (*header.shape[:axis], len(plan.labels), *header.shape[axis + 1 :])
+    return EditedTensor(header.key, item.parameter, axis, header.dtype, wish.dtype or header.dtype, header.shape, after)
 
 
 def _proof_task(job: _Job, folder: Path, report: EditReport) -> ProofTask:
@@ -380,7 +389,7 @@ def _write_result(job: _Job, folder: Path, report: EditReport) -> None:
     new = {
         tensor.name: NewTensor(
             replace(item.header, shape=tensor.shape_after, dtype=tensor.dtype_after, data=None),
-            _edited_numbers(item, tensor, stored, job),
+            partial(_compute_numbers, item, tensor, stored, job),  # so that only one tensor is in memory at a time
         )
         for item, tensor in zip(plan.tensors, report.tensors, strict=True)
     }
@@ -406,22 +415,17 @@ def _add_card(folder: Path, report: EditReport) -> None:
         write_small_file(card, card_with_edit(card.read_bytes(), sentences_on_edit(report)))
 
 
-def _edited_numbers(
-    item: ClassTensor, tensor: EditedTensor, stored: StoredFiles, job: _Job
-) -> Callable[[], torch.Tensor]:
-    """Gives a function that computes the edited values of a tensor, so that only one tensor is in memory at a time."""
+def _compute_numbers(item: ClassTensor, tensor: EditedTensor, stored: StoredFiles, job: _Job) -> torch.Tensor:
+    """Computes the edited values of a tensor."""
     import torch
 
     from headscope.copies.class_rows import edited_tensor
 
-    def numbers() -> torch.Tensor:
-        return edited_tensor(
-            stored.whole(item.header), item.axis, job.plan.labels,
-            temperature=job.wish.temperature, takes_shift=item.is_bias, fresh=_fresh_rows(item, job),
-            dtype=getattr(torch, tensor.dtype_after),
-        )  # fmt: skip
-
-    return numbers
+    return edited_tensor(
+        stored.whole(item.header), item.axis, job.plan.labels,
+        temperature=job.wish.temperature, takes_shift=item.is_bias, fresh=_fresh_rows(item, job),
+        dtype=getattr(torch, tensor.dtype_after),
+    )  # fmt: skip
 
 
 def _fresh_rows(item: ClassTensor, job: _Job) -> torch.Tensor | None:
@@ -429,13 +433,14 @@ def _fresh_rows(item: ClassTensor, job: _Job) -> torch.Tensor | None:
     count = sum(label.origin is LabelOrigin.RANDOM for label in job.plan.labels)
     if not count:
         return None
-    from headscope.core.model.tensors.initialization import fresh_numbers
+    from headscope.core.model.tensors.initialization import fresh_draws
 
     path, _, name = item.parameter.rpartition(".")
     try:
         skeleton = job.checkpoint.skeleton
         assert skeleton is not None  # examined without the cache
-        drawn = fresh_numbers(skeleton, path, job.wish.seed)[name]
+        (fresh,) = fresh_draws(skeleton, path, seed=job.wish.seed)
+        drawn = fresh[name]
     except Exception as err:  # whatever a class's own initialization raises
         raise Unsupported(f"the class's own initialization of {item.parameter} can't be run: {err}", "") from err
     if drawn.shape[item.axis] < count:

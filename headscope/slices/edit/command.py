@@ -28,13 +28,13 @@ def edit_command(
 ) -> int:
     """Write a changed copy: other classes, thresholds, settings. Proves what changes (exit code 1: refused)."""
     from headscope.copies.facts import EditVerdict
-    from headscope.slices.edit.screen import edit_screen, edit_verdict
+    from headscope.slices.edit.screen import edit_verdict, shown_screen
 
     with telling_progress(quiet) as tell:
         from headscope.slices.edit.run import edit
 
         found = edit(model, output, progress=tell, **_read_pairs(options))
-    write_report(Pages(json=json), lambda: edit_verdict(found) if quiet else edit_screen(found), found.to_dict)
+    write_report(Pages(json=json), lambda: edit_verdict(found) if quiet else shown_screen(found), found.to_dict)
     return ExitCode.FINDINGS if found.verdict is EditVerdict.REFUSED else ExitCode.OK
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,11 +15,12 @@ from headscope.checks.rules.labeled.label_classes import PLACEHOLDER, fit_names,
 from headscope.copies.facts import EditedLabel, EditFit, FitKind, FittedThreshold
 from headscope.core.facts import ModelFacts
 from headscope.core.facts.counting import counted, few_of
+from headscope.core.facts.heads.tasks import Activation
 from headscope.errors import Unsupported, UsageError
-from headscope.shared.labeled import Sampled, open_labeled, sample_in_proportion, sample_spread
 from headscope.shared.labeled.facts import DataFacts, LabelKind
+from headscope.shared.labeled.label_cells import open_labeled
+from headscope.shared.labeled.sample import Sampled, sample_in_proportion, sample_spread
 from headscope.shared.labeled.tally import spelled
-from headscope.shared.serving.reference_scores import check_comparable
 from headscope.slices.edit.fitting import (
     CALIBRATION_BINS,
     FIT_RESAMPLES,
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 _BATCH = 16
 _FEWEST = 20
 """Texts of each part: of fewer, no figure says anything."""
-_SOFTMAX, _SIGMOID = "softmax", "sigmoid"
 _SEVERAL = (LabelKind.LISTS, LabelKind.COLUMNS)
 _SINGLE = (LabelKind.INTEGERS, LabelKind.TEXTS, LabelKind.BOOLEANS)
 
@@ -72,6 +72,8 @@ def fit_to_texts(
 
     Raises UsageError for labels that can't be compared or are too few, Unsupported for a model that can't be fitted.
     """
+    from headscope.shared.serving.reference_scores import check_comparable  # imports PyTorch
+
     check_comparable(checkpoint)
     assert wish.fit is not None  # called for one
     kind, data, seed = wish.fit.kind, wish.fit.data, wish.seed
@@ -79,11 +81,13 @@ def fit_to_texts(
     model = replace(checkpoint.report.model, labels=names, num_labels=len(names), activation=activation)
     is_softmax = _is_softmax(model, kind)
     labeled = read_labeled(data)
-    flagged = _LabelEncoder(labeled.facts, model, _match_labels(labeled.facts, model, is_softmax=is_softmax))
+    places = _match_labels(labeled.facts, model, is_softmax=is_softmax)
     source = open_labeled(data.file, data.split, data.label_columns).source
     sample = sample_in_proportion if labeled.facts.kind in _SINGLE else sample_spread
     rows = sample(source, labeled.facts, data.predict or labeled.facts.rows, seed)
-    truth = np.array([flagged.row(row) for row in rows], float).reshape(len(rows), len(names))
+    truth = np.array([_encode_labels(row, labeled.facts, model, places) for row in rows], float).reshape(
+        len(rows), len(names)
+    )
     parts = _split_halves(rows, truth, seed)
     fitted = _fitted_classes(truth[parts[0]], names, kind, is_softmax=is_softmax)
     tell(f"running {counted(len(rows), 'text')} on {data.device}")
@@ -96,9 +100,9 @@ def fit_to_texts(
 
 def _is_softmax(model: ModelFacts, kind: FitKind) -> bool:
     """True if the scores go through a softmax. Raises Unsupported for scores that can't be fitted."""
-    if model.activation not in ("softmax", "sigmoid"):
+    if model.activation not in (Activation.SOFTMAX, Activation.SIGMOID):
         raise Unsupported(f"the model's scores aren't probabilities ({model.activation}), so nothing can be fitted", "")
-    is_softmax = model.activation == _SOFTMAX
+    is_softmax = model.activation == Activation.SOFTMAX
     if is_softmax and kind is FitKind.THRESHOLDS and model.num_labels != 2:
         raise Unsupported(
             f"a threshold decides between two classes, and the softmax is over {model.num_labels}",
@@ -107,35 +111,27 @@ def _is_softmax(model: ModelFacts, kind: FitKind) -> bool:
     return is_softmax
 
 
-@dataclass(frozen=True, slots=True)
-class _LabelEncoder:
+def _encode_labels(row: Sampled, data: DataFacts, model: ModelFacts, places: Mapping[str, int]) -> list[float]:
     """Turns a row's labels into 0 and 1 for each class; `places` gives the class number of each label in the data."""
-
-    data: DataFacts
-    model: ModelFacts
-    places: Mapping[str, int]
-
-    def row(self, row: Sampled) -> list[float]:
-        """Gives one number for each class."""
-        found = [0.0] * self.model.num_labels
-        labels = row.label if isinstance(row.label, tuple) else (row.label,)
-        if self.data.kind is LabelKind.COLUMNS:
-            for item, value in zip(self.data.classes, labels, strict=True):
-                found[self.places[item.label]] = float(bool(value))
-        elif is_hot(self.data, self.model):
-            found = [float(spelled(value)) for value in labels]
-        elif _is_single_flag(self.data, self.model):
-            found = [float(self.places[spelled(labels[0])])]
-        else:
-            for value in labels:
-                found[self.places[spelled(value)]] = 1.0
-        return found
+    found = [0.0] * model.num_labels
+    labels = row.label if isinstance(row.label, tuple) else (row.label,)
+    if data.kind is LabelKind.COLUMNS:
+        for item, value in zip(data.classes, labels, strict=True):
+            found[places[item.label]] = float(bool(value))
+    elif is_hot(data, model):
+        found = [float(spelled(value)) for value in labels]
+    elif _is_single_flag(data, model):
+        found = [float(places[spelled(labels[0])])]
+    else:
+        for value in labels:
+            found[places[spelled(value)]] = 1.0
+    return found
 
 
 def _is_single_flag(data: DataFacts, model: ModelFacts) -> bool:
     """True if the model has one sigmoid, and the data give one 0 or 1, or false or true, for it."""
     is_flag = data.kind is LabelKind.BOOLEANS or {item.label for item in data.classes} <= {"0", "1"}
-    return model.activation == _SIGMOID and model.num_labels == 1 and data.kind not in _SEVERAL and is_flag
+    return model.activation == Activation.SIGMOID and model.num_labels == 1 and data.kind not in _SEVERAL and is_flag
 
 
 def _match_labels(data: DataFacts, model: ModelFacts, *, is_softmax: bool) -> Mapping[str, int]:

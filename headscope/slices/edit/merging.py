@@ -1,6 +1,6 @@
 """Merge of an adapter into its base model by PEFT: one plain checkpoint, proven by a separate process.
 
-`python -m headscope.slices.edit.merging` reads the task as JSON from standard input and prints a `MergeProof` as JSON.
+`python -m headscope.slices.edit.merging` reads the task as JSON from standard input and prints an `EditProof` as JSON.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.copies.carried import INDEXES, left_behind, read_contents, taken_names
-from headscope.copies.facts import AdapterMerge
-from headscope.copies.proving import answer_task, prove_in_process
+from headscope.copies.facts import AdapterMerge, EditProof
+from headscope.copies.proving import answer_task, prove_apart
 from headscope.copies.writing import check_unchanged, copy_files, file_states
 from headscope.core.checkpoints.edit_record import EDIT_RECORD
 from headscope.core.checkpoints.states.folders import OPTIMIZER, RESUME_FILES
@@ -53,23 +53,6 @@ class MergeTask:
     trust_remote_code: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class MergeProof:
-    """Findings of the separate process; None stands for what it didn't check."""
-
-    loads: bool | None = None
-    tensors_equal: bool | None = None
-    max_difference: float | None = None
-    tolerance: float | None = None
-    inputs: int = 0
-    reason: str = ""
-
-    @property
-    def scores_equal(self) -> bool:
-        """True if rounding explains every difference."""
-        return None not in (self.max_difference, self.tolerance) and self.max_difference <= self.tolerance  # type: ignore[operator]
-
-
 def merge_into(
     folder: Path, checkpoint: Checkpoint, base: Path, tell: Progress
 ) -> tuple[AdapterMerge, tuple[str, ...]]:
@@ -92,7 +75,7 @@ def merge_into(
     task = MergeTask(
         str(adapter), str(base), str(folder), request.model_class, request.labels, request.trust_remote_code
     )
-    proof = prove_merge_apart(task)
+    proof = prove_apart(prove_merge_here, task, lambda reason: EditProof(reason=reason))
     for place, state in states:
         check_unchanged(place, state)
     if proof.reason:
@@ -154,6 +137,17 @@ def model_in(checkpoint: Checkpoint, base: Path, dtype: torch.dtype | None = Non
     return load_model(checkpoint.choice, place, torch.device("cpu"), dtype)
 
 
+def model_with_adapter_in(checkpoint: Checkpoint, base: Path) -> Any:
+    """Loads the base model in single precision, and the adapter of the checkpoint onto it with PEFT."""
+    import torch
+
+    from headscope.core.upstream.peft import model_with_adapter
+
+    assert checkpoint.manifest.adapter is not None  # it is one
+    model = model_in(checkpoint, base, torch.float32)
+    return model_with_adapter(model, Path(checkpoint.request.reference), checkpoint.manifest.adapter.config)
+
+
 def _is_of_training(name: str) -> bool:
     """True if a file belongs to an adapter or to a training run, in whatever folder of the source."""
     last = name.rpartition("/")[2]
@@ -178,13 +172,7 @@ def _copy_others(adapter: Path, base: Path, folder: Path, manifest: CheckpointMa
     return tuple(left_out)
 
 
-def prove_merge_apart(task: MergeTask) -> MergeProof:
-    """Proves the merge in a new process."""
-    found = prove_in_process("headscope.slices.edit.merging", task, MergeProof)
-    return found if isinstance(found, MergeProof) else MergeProof(reason=found)
-
-
-def prove_merge_here(task: MergeTask) -> MergeProof:
+def prove_merge_here(task: MergeTask) -> EditProof:
     """Proves the merge in this process: compares the result with PEFT's load of the adapter, merged and unmerged."""
     import torch
 
@@ -196,16 +184,16 @@ def prove_merge_here(task: MergeTask) -> MergeProof:
         checkpoint, base = examine("inspect", request, None), Path(task.base)
         result = examine("inspect", replace(request, location=replace(request.location, reference=task.result)), None)
         weights = result.report.weights
-        proof = MergeProof(loads=not (weights.new or weights.mismatched or weights.unused))
+        proof = EditProof(loads=not (weights.new or weights.mismatched or weights.unused))
         again = _merge_with_peft(checkpoint, base).state_dict()
         written = model_in(checkpoint, Path(task.result)).state_dict()
         same = again.keys() == written.keys() and all(_is_same(again[key], written[key]) for key in again)
-        proof = replace(proof, tensors_equal=same)
+        proof = replace(proof, base_unchanged=same)
         formats = {torch.finfo(item.dtype).eps for item in written.values() if item.is_floating_point()}
         del again, written  # before the models for the scores are loaded
         proof = replace(proof, **_compare_scores(checkpoint, task, max(formats, default=0.0)))
     except HeadscopeError as err:
-        return MergeProof(reason=err.message)
+        return EditProof(reason=err.message)
     return replace(proof, reason=_why_not(proof))
 
 
@@ -218,10 +206,10 @@ def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
     )
 
 
-def _why_not(proof: MergeProof) -> str:
+def _why_not(proof: EditProof) -> str:
     failed = {
         "Transformers' loader doesn't find every weight": not proof.loads,
-        "a tensor is not the one that PEFT merges": not proof.tensors_equal,
+        "a tensor is not the one that PEFT merges": not proof.base_unchanged,
         f"scores differ from those of the adapter by up to {proof.max_difference or 0:.3g}": not proof.scores_equal,
     }
     return next((words for words, is_so in failed.items() if is_so), "")
@@ -232,11 +220,8 @@ def _compare_scores(checkpoint: Checkpoint, task: MergeTask, rounding: float) ->
     import torch
 
     from headscope.core.trace.batch.probe_batch import build_probe
-    from headscope.core.upstream.peft import model_with_adapter
 
-    assert checkpoint.manifest.adapter is not None  # it is one
-    base = model_in(checkpoint, Path(task.base), torch.float32)
-    unmerged = model_with_adapter(base, Path(task.adapter), checkpoint.manifest.adapter.config)
+    unmerged = model_with_adapter_in(checkpoint, Path(task.base))
     merged = model_in(checkpoint, Path(task.result), torch.float32)
     task_of_model = checkpoint.report.model.task
     probes = [build_probe(merged, task_of_model, turn=turn, with_labels=False) for turn in range(_BATCHES)]
@@ -247,12 +232,15 @@ def _compare_scores(checkpoint: Checkpoint, task: MergeTask, rounding: float) ->
         raise Unsupported("some scores are not finite values, so nothing is proven about them", "")
     scale = max(1.0, float(one.abs().max()), float(other.abs().max()))
     single = torch.finfo(torch.float32).eps
+    largest = float((one - other).abs().max())
+    tolerance = scale * max(_SUMS * single, _ROUNDINGS * rounding if rounding > single else 0.0)
     return {
-        "max_difference": float((one - other).abs().max()),
-        "tolerance": scale * max(_SUMS * single, _ROUNDINGS * rounding if rounding > single else 0.0),
+        "scores_equal": largest <= tolerance,
+        "max_difference": largest,
+        "tolerance": tolerance,
         "inputs": sum(batch.shape[0] for batch, _ in pairs),
     }
 
 
 if __name__ == "__main__":
-    answer_task(MergeTask, prove_merge_here)
+    answer_task(prove_merge_here)

@@ -95,17 +95,15 @@ def _exact_name(name: str, rows: Iterable[str]) -> str:
 
 
 def _drop_rows(rows: _Rows, changes: LabelChanges) -> _Rows:
-    drop = [_exact_name(name, rows) for name in changes.drop]
-    keep = None if changes.keep is None else [_exact_name(name, rows) for name in changes.keep]
-    changes = replace(changes, drop=drop, keep=keep)
-    for name in (*changes.drop, *(changes.keep or ())):
+    drop, keep = ([_exact_name(name, rows) for name in names or ()] for names in (changes.drop, changes.keep))
+    for name in (*drop, *keep):
         _check_known(name, rows)
-    dropped = set(changes.drop)
-    kept = set(rows if changes.keep is None else changes.keep)
-    both = sorted(dropped & set(changes.keep or ()))
+    dropped, kept = set(drop), set(keep)
+    both = sorted(dropped & kept)
     if both:
         raise UsageError(f"{both[0]} is both dropped and kept", "name it once")
-    return {name: row for name, row in rows.items() if name in kept and name not in dropped}
+    left = {name: row for name, row in rows.items() if name not in dropped}
+    return left if changes.keep is None else {name: row for name, row in left.items() if name in kept}
 
 
 def _merge_rows(rows: _Rows, changes: LabelChanges) -> _Rows:
@@ -163,20 +161,17 @@ def _new_row(name: str, init: str, known: _Rows) -> EditedLabel:
 def _order_rows(rows: _Rows, changes: LabelChanges) -> _Rows:
     if changes.order is None:
         return rows
-    changes = replace(changes, order=[_exact_name(name, rows) for name in changes.order])
-    assert changes.order is not None
-    known = set(changes.order)
-    unknown, missing = (
-        [name for name in changes.order if name not in rows],
-        [name for name in rows if name not in known],
-    )
+    order = [_exact_name(name, rows) for name in changes.order]
+    known = set(order)
+    unknown = [name for name in order if name not in rows]
+    missing = [name for name in rows if name not in known]
     if unknown and not missing:
         _check_known(unknown[0], rows)
-    if unknown or missing or len(changes.order) != len(rows):
+    if unknown or missing or len(order) != len(rows):
         what = f"lacks {few_of(missing)}" if missing else "names a class twice"
         what += f", and names {few_of(unknown)}, which the checkpoint lacks" if unknown else ""
         raise UsageError(f"the order {what}", "name every class once; --drop leaves classes out, --rename renames them")
-    return {name: rows[name] for name in changes.order}
+    return {name: rows[name] for name in order}
 
 
 def _shift_rows(rows: _Rows, changes: LabelChanges) -> _Rows:

@@ -67,7 +67,7 @@ def edit(
     """
     from headscope.slices.edit.adapter_head import write_adapter_head
     from headscope.slices.edit.checkpoint_edit import edit_checkpoint
-    from headscope.slices.edit.classes.class_names import refused_report
+    from headscope.slices.edit.classes import refused_report
     from headscope.slices.edit.wish import EditWish
 
     if is_in_memory(reference):
@@ -81,7 +81,6 @@ def edit(
     if options.get("as_class") is None and (tokens is not None or options.get("scores") is not None):
         raise UsageError("tokens are scores of a language model only in a fold", "add --as auto, or leave them out")
     request = make_request(reference, {**given, "offline": True, "tokens": tokens})
-    texts = options.get("texts")
     wish = EditWish(
         changes=_read_label_changes(options),
         temperature=options.get("temperature", 1.0),
@@ -93,7 +92,7 @@ def edit(
         order_from=_read_order_data(options),
         fit=_read_fit_wish(options),
         seed=_read_seed(options),
-        texts=() if texts is None else (texts,) if isinstance(texts, str) else tuple(texts),
+        texts=_read_texts(options, "texts"),
         link=options.get("link", False),
         in_place=options.get("in_place", False),
         dry_run=options.get("dry_run", False),
@@ -158,9 +157,7 @@ def _read_classes(given: Any, option: str) -> tuple[str, ...]:
 def _read_order_data(options: Mapping[str, Any]) -> DataRequest | None:
     """Reads which labeled data give the order of the classes; None if no file was given."""
     file = read_path(options.get("order_from"), "order_from")
-    return (
-        None if file is None else DataRequest(file, _read_columns(options, "label_column"), split=options.get("split"))
-    )
+    return None if file is None else DataRequest(file, _read_texts(options, "label_column"), split=options.get("split"))
 
 
 _FIT_DEFAULTS: dict[str, Any] = {"limit": 2000, "device": "cpu"}
@@ -170,8 +167,8 @@ _SEED_LIMIT = 2**63
 
 def _read_seed(options: Mapping[str, Any]) -> int:
     """Reads the seed. Raises UsageError for a number that a generator doesn't take."""
-    found = options.get("seed", 0)
-    if type(found) is not int or not 0 <= found < _SEED_LIMIT:
+    found: int = options.get("seed", 0)
+    if not 0 <= found < _SEED_LIMIT:
         raise UsageError(f"{found!r} is not a seed", f"give a whole number from 0 to {_SEED_LIMIT - 1}")
     return found
 
@@ -191,13 +188,11 @@ def _read_fit_wish(options: Mapping[str, Any]) -> FitWish | None:
         raise UsageError("a fit needs what is fitted and labeled texts", "add --fit temperature and --data FILE")
     if kind is None or file is None:
         return None
-    if kind not in [item.value for item in FitKind]:
-        raise UsageError(f"{kind!r} can't be fitted", f"fits: {', '.join(FitKind)}")
     given = {**_FIT_DEFAULTS, **options}
     if given["limit"] < 1:
         raise UsageError(f"a limit of {given['limit']} texts leaves none", "give at least 40")
     data = DataRequest(
-        file, _read_columns(options, "label_column"), _read_columns(options, "text_column"), options.get("split"),
+        file, _read_texts(options, "label_column"), _read_texts(options, "text_column"), options.get("split"),
         given["limit"], given["device"],
     )  # fmt: skip
     return FitWish(FitKind(kind), data)
@@ -210,7 +205,7 @@ def _read_head_dtype(options: Mapping[str, Any]) -> str:
     return str(found)
 
 
-def _read_columns(options: Mapping[str, Any], name: str) -> tuple[str, ...]:
+def _read_texts(options: Mapping[str, Any], name: str) -> tuple[str, ...]:
     given = options.get(name)
     return () if given is None else (given,) if isinstance(given, str) else tuple(given)
 
@@ -223,6 +218,6 @@ def _read_config_settings(options: Mapping[str, Any]) -> dict[str, Any]:
     kind, pad = found.get("problem_type", PROBLEM_TYPES[0]), found.get("pad_token_id", 0)
     if kind not in PROBLEM_TYPES:
         raise UsageError(f"{kind!r} is not a problem type", f"problem types: {', '.join(PROBLEM_TYPES)}")
-    if type(pad) is not int or pad < 0:
+    if pad < 0:
         raise UsageError(f"{pad!r} is not the ID of a token", "give a number such as 0")
     return found

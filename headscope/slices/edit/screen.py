@@ -72,7 +72,7 @@ def _change_words(report: EditReport) -> str:
     return f"{counted(after, 'class', 'classes')}{f', {before} before' if before != after else ', as many as before'}"
 
 
-def edit_screen(report: EditReport) -> RenderableType:
+def shown_screen(report: EditReport) -> RenderableType:
     """Shows the whole result."""
     lines = [Paragraph(label(text), label(name, STRONG), _MARGIN) for name, text in _fact_rows(report) if text]
     return Group(edit_verdict(report), Text(), *lines)
@@ -89,8 +89,7 @@ def _fact_rows(report: EditReport) -> Iterator[tuple[str, str]]:
         yield from _fold_rows(report.fold)
     yield from zip(("classes", *[""] * _MOST_ROWS), _class_lines(report), strict=False)
     for at, tensor in enumerate(report.tensors):
-        is_same = tensor.dtype == tensor.dtype_after
-        formats = tensor.dtype if is_same else f"{tensor.dtype} -> {tensor.dtype_after}"
+        formats = " -> ".join(dict.fromkeys((tensor.dtype, tensor.dtype_after)))
         shapes = " -> ".join(dict.fromkeys(str(list(shape)) for shape in (tensor.shape_before, tensor.shape_after)))
         yield "" if at else "tensors", f"{tensor.name} {shapes}, {formats}"
     if report.settings:
@@ -198,10 +197,8 @@ def _class_lines(report: EditReport) -> Iterator[str]:
     labels = list(enumerate(report.labels))
     if len(labels) > _MOST_ROWS:
         labels = [(at, item) for at, item in labels if item.source != at or item.name != item.name_before]
-        hidden = len(report.labels) - len(labels[: _MOST_ROWS - 1])
         labels = labels[: _MOST_ROWS - 1]
-    else:
-        hidden = 0
+    hidden = len(report.labels) - len(labels)
     width = max((len(safe(item.name)) for _, item in labels), default=0)
     for at, item in labels:
         yield f"{at:>3}  {safe(item.name):<{min(width, 30)}}  {_origin_words(item, at, report)}"
@@ -251,11 +248,6 @@ def _proof_words(report: EditReport) -> str:
     if proof.not_proven:
         found.append(f"nothing is promised of {list_of(proof.not_proven, 4)}")
     return "; ".join(found)
-
-
-def shown_screen(result: EditReport) -> RenderableType:
-    """Renders a result as Python shows it."""
-    return edit_screen(result)
 
 
 def shown_line(result: EditReport) -> str:

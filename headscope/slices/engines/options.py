@@ -3,10 +3,7 @@
 from typing import Annotated
 
 from headscope.shared.serving.options import InterpreterOption
-from headscope.shell.options.checkpoint import (
-    PlaceOptions,
-    ReportCacheOption,
-)
+from headscope.shell.options.checkpoint import PlaceOptions, ReportCacheOption
 from headscope.shell.options.option import Option
 
 

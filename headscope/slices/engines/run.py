@@ -11,10 +11,10 @@ from headscope.core.source.checkpoint import Checkpoint, examine
 from headscope.core.source.request import Progress, is_in_memory
 from headscope.errors import Unsupported, UsageError
 from headscope.shared.serving.cited import facts_on, named_engine, read_engine
-from headscope.shared.serving.engine_facts import EngineHead, EnginesReport
+from headscope.shared.serving.engine_facts import EngineEvidence, EngineHead, EnginesReport
 from headscope.shared.serving.engine_heads import engines_for
 from headscope.shared.serving.judging import is_for_resolution
-from headscope.shared.serving.running.process import ASKED, resolve_with_engine, runner_names
+from headscope.shared.serving.running.process import ASKED, Resolution, find_runner, resolve_with_engine, runner_names
 from headscope.shell.options.calls import use_case
 from headscope.shell.shown import Shown, fields_of
 from headscope.shell.values import make_request
@@ -92,21 +92,38 @@ def _check_run(engine: str | None, *, run: bool, python: str | None) -> None:
         raise UsageError(f"{name} resolves nothing without weights", "add --run")
     if run and version:
         raise UsageError(f"{engine} names a version, and a run is of the installed one", f"write --engine {name}")
-    if run and name and name not in runner_names():
-        raise UsageError(f"headscope can't run {name}", f"engines that it can run: {', '.join(runner_names())}")
+    if run and name:
+        find_runner(name)
 
 
 def _judge_resolved(
     engine: str, python: str | None, checkpoint: Checkpoint, progress: Progress | None
 ) -> EnginesReport:
     """Lets an engine resolve the configuration, and reports its head from the facts on its installed version."""
-    from headscope.shared.serving.running.outcome import head_as_resolved
-
     if progress is not None:
         progress(f"{engine} resolves config.json")
     resolution = resolve_with_engine(engine, checkpoint.manifest.config, python)
     found = engines_for(checkpoint, f"{engine}@{resolution.version}")
-    return replace(found, engines=(head_as_resolved(found.engines[0], resolution),))
+    return replace(found, engines=(_head_as_resolved(found.engines[0], resolution),))
+
+
+def _head_as_resolved(cited: EngineHead, found: Resolution) -> EngineHead:
+    """Adds to the entry of an engine what its own resolution shows; `cited` is of the same version.
+
+    That an engine takes a configuration doesn't show that it loads the weights, or which head it computes.
+    """
+    source = f"{cited.title} {found.version}, which resolved config.json without weights"
+    if found.error:
+        refused = replace(
+            cited, runs=False, same_head=None, formula="", activation=None, same_activation=None, notes=()
+        )
+        return replace(refused, evidence=EngineEvidence.ASKED, source=source, reason=found.error)
+    told = f"it resolves config.json to {found.implementation}, pooling {found.positions}, in {found.dtype} here"
+    kept = replace(cited, dtype=f"{found.dtype} on this machine", notes=(*cited.notes, f"{told[0].upper()}{told[1:]}."))
+    if cited.evidence is not None:
+        return kept
+    reason = f"{cited.reason}; {told}, and only --run shows the head"
+    return replace(kept, positions=found.positions, evidence=EngineEvidence.ASKED, source=source, reason=reason)
 
 
 def _run_heads(

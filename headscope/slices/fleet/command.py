@@ -86,7 +86,7 @@ class TableOptions:
             "Append each row to OUT, a file of JSON lines or NAME.csv (default: JSON lines on stdout).",
             flags="-o --output",
             metavar="OUT",
-            reads="slices.fleet.table.table:read_table_name",
+            reads="slices.fleet.table:read_table_name",
             writes=Writes.FILE,
         ),
     ] = None
@@ -130,7 +130,7 @@ def scan_command(
     from headscope.slices.fleet.table_scan import ScanOutput
     from headscope.slices.fleet.target import ScanSources
 
-    check_summaries(table.summary or (), table.output, sources.listed)
+    check_summaries(table.summary or (), sources.listed)
     read = ScanSources(models or (), sources.listed, sources.folder or (), sources.on_hub())
     stdout = RowsOnStdout()
     # A bar beside rows on a terminal would break them into lines.
@@ -140,7 +140,7 @@ def scan_command(
         place = ScanOutput(table.output, write, table.resume, table.only_new, progress=done, executor=executor)
         found = run_scan(read, place, **options)
     for path in table.summary or ():
-        write_file(path, _FORMATS[path.suffix.lower()](found), quiet=table.quiet)
+        write_file(path, _summary_in(path.suffix.lower(), found), quiet=table.quiet)
     _show_summary(found, table)
     if table.output and not table.quiet:
         tell_written(table.output)
@@ -164,19 +164,15 @@ class RowsOnStdout:
         return not self.is_cut
 
 
-def check_summaries(paths: Sequence[Path], table: str | None, listed: str | None = None) -> None:
-    """Raises UsageError where a summary can't be written, or would replace rows or the list of models."""
-    rows = None if table is None else Path(os.path.realpath(table))
+def check_summaries(paths: Sequence[Path], listed: str | None) -> None:
+    """Raises UsageError where a summary can't be written, or would replace the list of models or a file in it."""
     for path in paths:
-        target = Path(os.path.realpath(path))
-        if path.suffix.lower() not in _FORMATS:
+        if path.suffix.lower() not in _SUFFIXES:
             raise UsageError(
                 f"--summary {path}: the format of a summary follows from the name of its file",
-                f"end the name in {', '.join(list(_FORMATS)[:-1])} or {list(_FORMATS)[-1]}",
+                f"end the name in {', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]}",
             )
-        if target == rows:
-            raise UsageError(f"--summary {path} is the file of the rows", "name another file")
-        if listed is not None and target == Path(os.path.realpath(listed)):
+        if listed is not None and os.path.realpath(path) == os.path.realpath(listed):
             raise UsageError(f"--summary {path} is the list of models", "name another file")
         if path.exists() and listed is not None and Path(listed).is_file():
             named = (line.strip() for line in Path(listed).read_text("utf-8", "replace").splitlines())
@@ -243,18 +239,6 @@ def _as_text(found: "ScanSummary", *, quiet: bool = False) -> str:
     return plain_text(scan_verdict(found) if quiet else scan_screen(found))
 
 
-def _summary_markdown(found: "ScanSummary") -> str:
-    from headscope.slices.fleet.screen import scan_markdown
-
-    return scan_markdown(found)
-
-
-def _summary_html(found: "ScanSummary") -> str:
-    from headscope.slices.fleet.page import scan_html
-
-    return scan_html(found)
-
-
 def _summary_json(found: "ScanSummary") -> str:
     from headscope.core.words.document import json_text
     from headscope.slices.fleet.screen import scan_document
@@ -262,9 +246,19 @@ def _summary_json(found: "ScanSummary") -> str:
     return json_text(scan_document(found))
 
 
-_FORMATS: "dict[str, Callable[[ScanSummary], str]]" = {
-    ".txt": lambda found: signed_text(_as_text(found)),
-    ".md": _summary_markdown,
-    ".html": _summary_html,
-    ".json": _summary_json,
-}
+_SUFFIXES = (".txt", ".md", ".html", ".json")
+"""Endings of the names of summaries, which choose the format."""
+
+
+def _summary_in(suffix: str, found: "ScanSummary") -> str:
+    from headscope.slices.fleet.page import scan_html
+    from headscope.slices.fleet.screen import scan_markdown
+
+    match suffix:
+        case ".md":
+            return scan_markdown(found)
+        case ".html":
+            return scan_html(found)
+        case ".json":
+            return _summary_json(found)
+    return signed_text(_as_text(found))

@@ -10,7 +10,7 @@ from functools import cache
 from heapq import nlargest
 from typing import Any, get_type_hints
 
-from headscope.core.facts.plain import from_dict, json_name, to_dict
+from headscope.core.facts.plain import json_name, restore, to_dict
 from headscope.core.facts.verdict import Verdict
 
 SCAN_SCHEMA = "1.0"
@@ -135,7 +135,7 @@ def columns() -> dict[str, Any]:
 def is_row(value: object) -> bool:
     """True if `value`, read from JSON, has every column of the table, no other, and what `to_dict` writes in each."""
     try:
-        row = from_dict(ScanRow, value) if isinstance(value, dict) else None
+        row = restore(ScanRow, value) if isinstance(value, dict) else None
     except (TypeError, ValueError):
         return False
     return row is not None and abs(row.seconds) <= sys.float_info.max and row.to_dict() == value

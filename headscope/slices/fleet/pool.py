@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from secrets import token_hex
 
 from headscope.core.source.environment import default_torch
 from headscope.core.source.memory.memory import Memory, Structures
@@ -17,14 +20,17 @@ from headscope.core.source.request import Request
 from headscope.core.source.storage.cache import Cache, open_cache
 from headscope.core.upstream.imports import watched_imports
 from headscope.core.workers import WorkerEnded, Workers, begin_worker, pause, results
-from headscope.errors import Unsupported
+from headscope.errors import HeadscopeError, Unsupported
 from headscope.slices.fleet.facts import Cause, ScanRow
 from headscope.slices.fleet.hub.budget import SharedBudget
 from headscope.slices.fleet.row import RowOptions, scan_one, unread
+from headscope.slices.fleet.table import take_lock
 from headscope.slices.fleet.target import Target
 
 SECONDS = 300.0
 MEMORY = 8 * 1024**3
+_PREFIX = "headscope-scan-"
+_LOCK = "in-use"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,3 +167,58 @@ def memory_for(work: Work) -> Memory:
 
 def _scan_with_memory(target: Target, work: Work, memory: Memory) -> ScanRow:
     return scan_one(partial(target.request, work.request), target.reference, work.options, memory)
+
+
+@contextmanager
+def shared_folder() -> Iterator[Path]:
+    """A folder in which workers keep the structures that they know, for one another.
+
+    Raises HeadscopeError where no temporary folder can be made.
+    """
+    try:
+        _remove_orphans()
+        place = Path(tempfile.gettempdir())
+    except OSError as err:
+        raise _folder_error(err) from err
+    folder, lock = place / f"{_PREFIX}{token_hex(8)}", None
+    try:
+        try:
+            folder.mkdir(0o700)
+            lock = _new_lock(folder)
+        except OSError as err:
+            raise _folder_error(err) from err
+        yield folder
+    finally:  # even after a signal right after the folder was made
+        if lock is not None:
+            os.close(lock)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _folder_error(err: OSError) -> HeadscopeError:
+    return HeadscopeError(f"a temporary folder can't be made: {err.strerror}", "set TMPDIR to a folder with free space")
+
+
+def _new_lock(folder: Path) -> int:
+    """Takes the folder's lock and gives its descriptor. It gets its name only then, so nobody finds it free before."""
+    unnamed = folder / f"{_LOCK}-soon"
+    lock = os.open(unnamed, os.O_RDWR | os.O_CREAT, 0o600)
+    take_lock(lock)
+    if os.name == "posix":  # elsewhere there are no locks, and no renaming of open files
+        unnamed.rename(folder / _LOCK)
+    return lock
+
+
+def _remove_orphans() -> None:
+    """Removes the folders of scans that were killed: their locks are free.
+
+    A lock tells more than the number of a process: scans in other containers or on other machines can use the same
+    folder for temporary files.
+    """
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError):  # a folder of another user, or of a scan that is just ending
+            lock = os.open(folder / _LOCK, os.O_RDWR)
+            try:
+                if take_lock(lock):
+                    shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)

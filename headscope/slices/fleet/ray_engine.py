@@ -32,16 +32,13 @@ _CPUS = 0.25
 _MOST_A_BLOCK = 100
 
 
-def require_ray() -> None:
-    """Raises UsageError where Ray is not installed."""
-    upstream.imported()
-
-
 def scan_on_ray(targets: Sequence[Target], work: Work, workers: int | None, limits: Limits) -> Generator[ScanRow]:
     """Gives the rows of checkpoints as they are done, from the cluster that Ray is connected to, or this machine.
 
     `workers` is the number of actors. Raises UsageError without Ray, and HeadscopeError where Ray gives up.
     """
+    if not targets:  # no cluster is started for nothing
+        return
     with upstream.running() as ray, _folder_name(ray) as name:
         count = workers or max(1, int(_A_CPU * ray.cluster_resources().get("CPU", 1)))
         with upstream.failing_as("see Ray's logs; --resume continues a table"):

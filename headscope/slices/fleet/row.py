@@ -10,7 +10,7 @@ from headscope.checks.evidence.gathering import gather
 from headscope.checks.evidence.run import with_run
 from headscope.checks.facts import CheckResult, Subject
 from headscope.checks.findings import likely_profile
-from headscope.checks.rules import Selection, judge, select
+from headscope.checks.rules import Selection, judge, rules_on_reports
 from headscope.core.facts import CheckpointKind, ParameterStatus, Profile, Severity
 from headscope.core.facts.report import find_without_place
 from headscope.core.facts.stored.checkpoint import told_gaps
@@ -73,7 +73,7 @@ def _examined_row(checkpoint: Checkpoint, options: RowOptions) -> ScanRow:
     # The head's values are read, but not the base model's: these are most of a checkpoint's bytes.
     subject = gather(checkpoint, profile, reads_tokenizer=is_local, reads_numbers=False)
     subject = _add_run(subject, checkpoint, options)
-    result = judge(subject, options.selection or select())
+    result = judge(subject, options.selection or Selection(rules_on_reports()))
     facts, model, weights, head = report.checkpoint, report.model, report.weights, report.head
     new_in_head = None  # it isn't known without the whole head
     if head is not None and all(item.status is not ParameterStatus.UNKNOWN for item in head.tensors):

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
+import os
+import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from typing import Any, Unpack
 
 from headscope.checks.given import read_selection
 from headscope.checks.options import RuleOptions
-from headscope.checks.rules import RULES
+from headscope.checks.rules import every_rule
 from headscope.checks.run import read_profile
 from headscope.core.recent import Recent
 from headscope.core.source.memory.memory import Memory
@@ -19,24 +23,77 @@ from headscope.shell.options.calls import use_case
 from headscope.shell.values import make_request, options_of
 from headscope.slices.fleet.facts import ScanRow, ScanSummary, Tally, columns
 from headscope.slices.fleet.options import BatchOptions, EachOptions, ScanOptions
-from headscope.slices.fleet.plan import ScanPlan, check_template, limits_of, worker_count
-from headscope.slices.fleet.pool import MEMORY, SECONDS, Work, memory_for, scan_here
+from headscope.slices.fleet.pool import (
+    MEMORY,
+    SECONDS,
+    Limits,
+    Work,
+    memory_for,
+    scan_here,
+    scan_in_pool,
+    shared_folder,
+)
+from headscope.slices.fleet.ray_engine import scan_on_ray
 from headscope.slices.fleet.row import RowOptions
-from headscope.slices.fleet.table_scan import ScanOutput, TableScan
+from headscope.slices.fleet.table_scan import ScanOutput, write_rows
 from headscope.slices.fleet.target import ScanSources, Target, without_repeats
+
+_MOST_MEMORY = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPlan:
+    """Plan of a scan: how it examines each checkpoint, and with how many workers and which limits."""
+
+    work: Work
+    workers: int
+    limits: Limits
+
+    def rows(self, targets: Iterable[Target]) -> Generator[ScanRow]:
+        """Gives the rows of checkpoints as they are done, each checkpoint once."""
+        once = without_repeats(targets)
+        if self.workers == 0:
+            yield from scan_here(once, self.work)
+            return
+        with shared_folder() as folder:
+            yield from scan_in_pool(once, self.work.sharing(folder), self.workers, self.limits)
 
 
 def plan_of(options: ScanOptions) -> ScanPlan:
     """Makes the plan of a scan from its options. Raises UsageError for an invalid value."""
     profile, rules = options.get("profile"), options_of(RuleOptions, options)
     template = make_request("", options_of(EachOptions, options))
-    check_template(template)
+    if template.num_labels is not None and template.num_labels < 1:
+        raise UsageError(f"the number of labels must be at least 1, not {template.num_labels}", "1 means regression")
+    row_options = RowOptions(read_profile(profile), read_selection(**rules), run=bool(options.get("run")))
     return ScanPlan(
-        template=template,
-        options=RowOptions(read_profile(profile), read_selection(**rules), run=bool(options.get("run"))),
-        workers=worker_count(options.get("workers")),
-        limits=limits_of(options.get("time_limit", SECONDS), options.get("memory_limit", MEMORY / 1024**3)),
+        work=Work(template, row_options),
+        workers=_worker_count(options.get("workers")),
+        limits=_limits_of(options.get("time_limit", SECONDS), options.get("memory_limit", MEMORY / 1024**3)),
     )
+
+
+def _worker_count(workers: int | None) -> int:
+    """Gives the number of workers: two per core by default. Raises UsageError for a negative number."""
+    if workers is None:  # two a core, as some wait for the network
+        return 2 * (os.cpu_count() or 1)
+    if workers < 0:
+        raise UsageError(f"workers must be a whole number from 0, not {workers!r}", "write workers=4")
+    return workers
+
+
+def _limits_of(seconds: float, memory: float | None) -> Limits:
+    """Gives the limits; a number that is too large for the system is taken for no limit. Raises UsageError."""
+    _check_positive("the time limit", seconds, f"give seconds, such as {SECONDS:g}")
+    if memory is not None:
+        _check_positive("the memory limit", memory, "give GiB, such as 8")
+    wanted = math.inf if memory is None else memory * 1024**3
+    return Limits(float(min(seconds, threading.TIMEOUT_MAX)), int(wanted) if wanted < _MOST_MEMORY else None)
+
+
+def _check_positive(name: str, value: float, hint: str) -> None:
+    if not value > 0:  # NaN isn't either
+        raise UsageError(f"{name} must be a number above 0, not {value!r}", hint)
 
 
 def target_of(given: str | PathLike[str] | Target) -> Target:
@@ -85,11 +142,14 @@ def run_scan(sources: ScanSources, output: ScanOutput, **options: Unpack[ScanOpt
     output.check()
     if sources.on_hub:
         output.try_to_open()  # fail before the Hub lists models
-    table = TableScan(plan, sources.targets(plan.template.location), output, Tally())
-    written, skipped = table.run(options.get("workers"))
+    targets, tally = sources.targets(plan.work.request.location), Tally()
+    scanned: Callable[[Sequence[Target]], Generator[ScanRow]] = plan.rows
+    if output.executor == "ray":
+        scanned = partial(scan_on_ray, work=plan.work, workers=options.get("workers"), limits=plan.limits)
+    written, skipped = write_rows(scanned, targets, output, tally)
     seconds = time.perf_counter() - start
-    names = {rule.id: (rule.name, rule.title) for rule in RULES.values()}
-    return table.tally.summary(written=written, skipped=skipped, seconds=seconds, rules=names)
+    names = {rule.id: (rule.name, rule.title) for rule in every_rule().values()}
+    return tally.summary(written=written, skipped=skipped, seconds=seconds, rules=names)
 
 
 @use_case
@@ -119,9 +179,8 @@ def scan_batch(batch: Mapping[str, Iterable[Any]], **options: Unpack[BatchOption
     """
     plan = plan_of({**options, "workers": 0, "time_limit": SECONDS, "memory_limit": None})
     references = _read_references(batch)
-    kept = _kept_for(plan.work)
     targets = without_repeats(map(target_of, references))
-    rows = {row.reference: row.to_dict() for row in scan_here(targets, kept.work, kept.memory)}
+    rows = {row.reference: row.to_dict() for row in scan_here(targets, *_kept_for(plan.work))}
     found = [rows[reference] for reference in references]
     return {name: [row[name] for row in found] for name in columns()}
 
@@ -139,21 +198,13 @@ def _read_references(batch: Mapping[str, Any]) -> list[str]:
     return [str(value) if isinstance(value, str | PathLike) else "" for value in values]
 
 
-@dataclass(frozen=True, slots=True)
-class _KeptWork:
-    """Work and memory that a process keeps between two batches with the same options."""
-
-    work: Work
-    memory: Memory
-
-
 _KEPT = Recent()
 
 
-def _kept_for(work: Work) -> _KeptWork:
-    """Gives the work and the memory that are kept for these options, new ones the first time."""
-    kept: _KeptWork | None = _KEPT.get(work)
+def _kept_for(work: Work) -> tuple[Work, Memory]:
+    """Gives the work and the memory that are kept between two batches with these options, new ones the first time."""
+    kept: tuple[Work, Memory] | None = _KEPT.get(work)
     if kept is None:
-        kept = _KeptWork(work, memory_for(work))
+        kept = work, memory_for(work)
         _KEPT.keep(work, kept)
     return kept

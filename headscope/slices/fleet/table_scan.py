@@ -1,18 +1,16 @@
-"""A scan into a table, by worker processes of this machine or by the actors of a Ray cluster."""
+"""The rows of a scan, written into a table and handed on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+from headscope.core.upstream.optional import ray
 from headscope.errors import UsageError
 from headscope.slices.fleet.facts import ScanRow, Tally
-from headscope.slices.fleet.plan import ScanPlan
-from headscope.slices.fleet.ray_engine import require_ray, scan_on_ray
-from headscope.slices.fleet.table.files import RowObserver, leads_to_stream
-from headscope.slices.fleet.table.table import RowTable, check_table_name, open_table
+from headscope.slices.fleet.table import RowObserver, RowTable, check_table_name, leads_to_stream, open_table
 from headscope.slices.fleet.target import Target
 
 EXECUTORS = ("local", "ray")
@@ -55,7 +53,7 @@ class ScanOutput:
         if self.place is not None:
             check_table_name(self.place)
         if self.executor == "ray":
-            require_ray()
+            ray.imported()  # which raises where it is not installed
             if self.place is None:  # what Ray prints is kept off it
                 raise UsageError("a scan on a Ray cluster writes no rows to stdout", "name a table with -o")
         if self.goes_on and self.place is None:
@@ -72,46 +70,38 @@ class ScanOutput:
         return nullcontext() if self.place is None else open_table(self.place, go_on=self.goes_on, seen=seen)
 
 
-@dataclass(frozen=True, slots=True)
-class TableScan:
-    """A scan into a table, which counts the rows of the table in `tally`.
+def write_rows(
+    scanned: Callable[[Sequence[Target]], Generator[ScanRow]],
+    targets: Sequence[Target],
+    output: ScanOutput,
+    tally: Tally,
+) -> tuple[int, int]:
+    """Writes the rows that `scanned` gives, and counts the rows of the table in `tally`.
 
-    It returns how many rows it wrote, and how many checkpoints it skipped because the table holds them.
+    Returns how many rows it wrote, and how many checkpoints it skipped because the table holds them.
     """
-
-    plan: ScanPlan
-    targets: Sequence[Target]
-    output: ScanOutput
-    tally: Tally
-
-    def run(self, workers: int | None) -> tuple[int, int]:
-        """Examines and writes; `workers` is the number of actors on Ray, None for the default."""
-        written, undetermined, output = 0, 0, self.output
-        with output.opened(self.tally.add) as table:
-            wanted = [*self.targets]
-            if table is not None and output.resume:
-                wanted = [one for one in wanted if not table.known.holds(one.reference)]
-            if table is not None and output.only_new:
-                wanted = [one for one in wanted if not table.known.holds_commit(one.reference, one.commit)]
-            skipped = len(self.targets) - len(wanted)
-            tell = output.progress or (lambda so_far: None)
-            tell(Progressed(0, 0, len(wanted)))
-            # No cluster is started for nothing.
-            is_local = output.executor == "local" or not wanted
-            plan = self.plan
-            rows = plan.rows(wanted) if is_local else scan_on_ray(wanted, plan.work, workers, plan.limits)
-            with closing(rows):
-                for done, row in enumerate(rows, 1):
-                    # Only the row tells the commit of a target that its source named without one.
-                    if table is not None and output.only_new and table.known.holds_commit(row.reference, row.commit):
-                        skipped += 1
-                    else:
-                        self.tally.add(row.to_dict())
-                        written += 1
-                        if table is not None:
-                            table.write(row)
-                    if output.write is not None and not output.write(row):
-                        break
-                    undetermined += row.not_determined is not None
-                    tell(Progressed(done, undetermined, len(wanted)))
-        return written, skipped
+    written, undetermined = 0, 0
+    with output.opened(tally.add) as table:
+        wanted = [*targets]
+        if table is not None and output.resume:
+            wanted = [one for one in wanted if not table.known.holds(one.reference)]
+        if table is not None and output.only_new:
+            wanted = [one for one in wanted if not table.known.holds_commit(one.reference, one.commit)]
+        skipped = len(targets) - len(wanted)
+        tell = output.progress or (lambda so_far: None)
+        tell(Progressed(0, 0, len(wanted)))
+        with closing(scanned(wanted)) as rows:
+            for done, row in enumerate(rows, 1):
+                # Only the row tells the commit of a target that its source named without one.
+                if table is not None and output.only_new and table.known.holds_commit(row.reference, row.commit):
+                    skipped += 1
+                else:
+                    tally.add(row.to_dict())
+                    written += 1
+                    if table is not None:
+                        table.write(row)
+                if output.write is not None and not output.write(row):
+                    break
+                undetermined += row.not_determined is not None
+                tell(Progressed(done, undetermined, len(wanted)))
+    return written, skipped

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headscope.core.facts import Task
-from headscope.core.source.live.compiled import uncompiled
 from headscope.core.source.live.module import Unwrapped, unwrap
 from headscope.errors import UsageError
 
@@ -25,6 +24,7 @@ def observe_live(
     from headscope.core.model.quiet import quiet
     from headscope.core.trace.batch.examples import named_examples
     from headscope.core.trace.slice.observe import observe_inputs, observe_module, probe_of_inputs
+    from headscope.core.upstream.torch import uncompiled
 
     unwrapped = unwrap(module)
     model = unwrapped.module

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
-from headscope.core.facts import CheckpointKind, CheckpointManifest, Report
+from headscope.core.facts import CheckpointKind, Report
 from headscope.core.facts.environment import tool_version
 from headscope.core.facts.heads.tasks import Activation
 from headscope.core.facts.stored.location import Location
@@ -123,11 +124,7 @@ def forward(
     from headscope.core.words.words import bytes_of
 
     (progress or (lambda sentence: None))(f"loading {bytes_of(manifest.bytes_total)} of weights")
-    if place is None:
-        observation = _observe_adapted(request, manifest, choice, material, device)
-    else:
-        observation = _observe_values(choice, place, material, device)
-    return _build_result(report, device, observation, material)
+    return _build_result(report, device, _observe_values(checkpoint, place, material, device), material)
 
 
 _INVENTED_NOTE = (
@@ -231,45 +228,35 @@ def _observe_shapes(choice: Choice, skeleton: PreTrainedModel | None) -> Observa
         return observe_probe(skeleton if caller is None else caller.base, choice.task, caller)
 
 
-def _observe_adapted(
-    request: Request, manifest: CheckpointManifest, choice: Choice, material: Material, device: str
-) -> Observation:
-    """Observes a base model with its adapter, loaded and called by PEFT."""
-    from headscope.core.model.loading.inference import check_device
+def _observe_values(checkpoint: Checkpoint, place: Location | None, material: Material, device: str) -> Observation:
+    """Observes a model with its real weights; without a `place`, a base model with its adapter, as PEFT calls it."""
+    from headscope.core.model.loading.inference import check_device, load_model
     from headscope.core.model.quiet import quiet
     from headscope.core.trace.slice.observe import observe_inputs, observe_probe
     from headscope.core.upstream.optional.peft_prompts import caller_of
     from headscope.shared.trial.opening import load_adapted
 
-    check_device(device)
+    where, choice = check_device(device), checkpoint.choice
+    if place is None:
+        with quiet():
+            adapted, base_place = load_adapted(checkpoint.request, checkpoint.manifest, choice, device)
+            inputs = _encode_material(base_place, material)
+        model, caller = adapted.get_base_model(), caller_of(adapted)
+    else:
+        inputs = _encode_material(place, material)
+        model, caller = load_model(choice, place, where), None
     with quiet():
-        adapted, place = load_adapted(request, manifest, choice, device)
-        inputs, caller = _encode_material(place, material), caller_of(adapted)
-        base = adapted.get_base_model()
-        return observe_inputs(base, inputs, caller) if inputs else observe_probe(base, choice.task, caller)
-
-
-def _observe_values(choice: Choice, place: Location, material: Material, device: str) -> Observation:
-    """Observes a model with its real weights."""
-    from headscope.core.model.loading.inference import check_device, load_model
-    from headscope.core.model.quiet import quiet
-    from headscope.core.trace.slice.observe import observe_inputs, observe_probe
-
-    where = check_device(device)
-    inputs = _encode_material(place, material)
-    model = load_model(choice, place, where)
-    with quiet():
-        return observe_inputs(model, inputs) if inputs else observe_probe(model, choice.task)
+        return observe_inputs(model, inputs, caller) if inputs else observe_probe(model, choice.task, caller)
 
 
 def _encode_material(place: Location, material: Material) -> Mapping[str, Any] | None:
-    from headscope.core.model.loading.inference import encode_audio, encode_image, encode_texts
+    from headscope.core.model.loading.inference import audio_encoder, encode_texts, image_encoder
 
     if material.texts:
         return encode_texts(place, material.texts, material.pairs)
     if material.image:
-        return encode_image(place, material.image)
-    return encode_audio(place, material.audio) if material.audio else None
+        return image_encoder(place)(material.image)
+    return audio_encoder(place)(material.audio) if material.audio else None
 
 
 def _build_result(report: Report, device: str, observation: Observation, material: Material) -> Forwarded:
@@ -289,60 +276,38 @@ def _build_result(report: Report, device: str, observation: Observation, materia
         logits_shape=observation.logits_shape,
         logits=tuple(tuple(map(_finite_or_none, row)) for row in rows),
         scored=() if logits is None or observation.invented else _score_labels(logits, report, material),
-        notes=tuple(
-            dict.fromkeys((*report.notes, *observation.notes, *_collect_warnings(report, device, observation)))
-        ),
+        notes=tuple(dict.fromkeys((*report.notes, *observation.notes, *_list_doubts(report, device, observation)))),
         not_determined=report.not_determined,
     )
 
 
-def _collect_warnings(report: Report, device: str, observation: Observation) -> tuple[str, ...]:
-    """Collects the sentences on why scores can't be trusted or shown by label."""
+def _list_doubts(report: Report, device: str, observation: Observation) -> Iterator[str]:
+    """Lists the sentences on why scores can't be trusted or shown by label."""
+    from headscope.core.facts.report import find_missing
+    from headscope.core.words.words import axes_of
     from headscope.shared.report.verdict import unplaced_clauses
 
-    unplaced = tuple(unplaced_clauses(report))
+    yield from unplaced_clauses(report)
     if device == _META:
-        return unplaced
-    is_live = report.checkpoint.kind is CheckpointKind.MEMORY
-    return (
-        *unplaced,
-        *_warn_of_new_weights(report),
-        # A model in memory has another note (_INVENTED_NOTE): it takes example_inputs, not options.
-        *(() if is_live else _warn_of_dummy_inputs(observation)),
-        *_warn_of_unlabeled_scores(report, observation),
-    )
-
-
-def _warn_of_unlabeled_scores(report: Report, observation: Observation) -> tuple[str, ...]:
-    """Says why real scores aren't listed by label: an input has not one score for each label."""
+        return
+    missing = len(find_missing(report).head)
+    if missing:
+        count = f"{missing:,} {'tensor of the head is' if missing == 1 else 'tensors of the head are'}"
+        yield f"the scores mean nothing yet: {count} newly initialized on every load"
+    # A model in memory has another note (_INVENTED_NOTE): it takes example_inputs, not options.
+    if observation.invented and report.checkpoint.kind is not CheckpointKind.MEMORY:
+        names = [name for name, _ in observation.inputs]
+        option = next((option for name, option in _OPTION_OF_ARGUMENT.items() if name in names), "")
+        remedy = f"; give {option} to score a real input" if option else ""
+        yield f"the inputs are dummies, so the values say nothing about the labels{remedy}"
     logits = observation.logits
-    if observation.invented or logits is None or _is_by_label(logits, report):
-        return ()
-    shape = ", ".join(map(str, observation.logits_shape))
-    return (f"the scores have the shape [{shape}], so they are not listed by label: see `logits` in the JSON report",)
+    if not observation.invented and logits is not None and not _is_by_label(logits, report):
+        shape = axes_of(observation.logits_shape)
+        yield f"the scores have the shape {shape}, so they are not listed by label: see `logits` in the JSON report"
 
 
 def _is_by_label(logits: torch.Tensor, report: Report) -> bool:
     return logits.dim() == 2 and logits.shape[-1] == len(report.model.labels)
-
-
-def _warn_of_new_weights(report: Report) -> tuple[str, ...]:
-    from headscope.core.facts.report import find_missing
-
-    missing = find_missing(report).head
-    if not missing:
-        return ()
-    count = f"{len(missing):,} {'tensor of the head is' if len(missing) == 1 else 'tensors of the head are'}"
-    return (f"the scores mean nothing yet: {count} newly initialized on every load",)
-
-
-def _warn_of_dummy_inputs(observation: Observation) -> tuple[str, ...]:
-    if not observation.invented:
-        return ()
-    names = [name for name, _ in observation.inputs]
-    option = next((option for name, option in _OPTION_OF_ARGUMENT.items() if name in names), "")
-    remedy = f"; give {option} to score a real input" if option else ""
-    return (f"the inputs are dummies, so the values say nothing about the labels{remedy}",)
 
 
 _OPTION_OF_ARGUMENT = {
@@ -355,7 +320,7 @@ _OPTION_OF_ARGUMENT = {
 
 def _finite_or_none(value: float) -> float | None:
     """Gives None for an infinity or NaN, which JSON can't write."""
-    return value if abs(value) != float("inf") and value == value else None  # noqa: PLR0124  NaN is not itself
+    return value if math.isfinite(value) else None
 
 
 def _score_labels(logits: torch.Tensor, report: Report, material: Material) -> tuple[Scored, ...]:

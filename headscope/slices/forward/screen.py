@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
-from headscope.core.facts import Shape
 from headscope.core.facts.counting import counted
 from headscope.core.facts.seen import SeenStage, Statistics
 from headscope.core.words.console import MODULE, OPERATION, QUIET, STRONG, TONE, Tone
@@ -33,14 +32,14 @@ def forward_screen(report: ForwardReport) -> RenderableType:
         *_score_lines(report),
         Text(),
         *(
-            Paragraph(label(f"{name} {_shape_words(shape)}"), Text("input", STRONG), _MARGIN)
+            Paragraph(label(f"{name} {axes_of(shape)}"), Text("input", STRONG), _MARGIN)
             for name, shape in report.inputs
         ),
-        Paragraph(label(f"{_shape_words(report.hidden_shape)}"), Text("hidden", STRONG), _MARGIN),
+        Paragraph(label(axes_of(report.hidden_shape)), Text("hidden", STRONG), _MARGIN),
         Text(),
         _Stages(report.stages),
         Text(),
-        Paragraph(label(_shape_words(report.logits_shape)), Text("logits", STRONG), _MARGIN),
+        Paragraph(label(axes_of(report.logits_shape)), Text("logits", STRONG), _MARGIN),
         *((Text(), *remarks) if remarks and not report.scored else ()),
     )
 
@@ -50,7 +49,7 @@ def forward_verdict(report: ForwardReport) -> RenderableType:
     best = (
         f"{scored.input}: {scored.scores[0].label} {_probability_words(scored.scores[0])}" for scored in report.scored
     )
-    shape = f"logits {_shape_words(report.logits_shape)}"
+    shape = f"logits {axes_of(report.logits_shape)}"
     doubts = (
         *(report.notes if report.scored else ()),
         *(f"{gap.topic}: {gap.reason}" for gap in report.not_determined),
@@ -88,16 +87,12 @@ def _opening_line(report: ForwardReport) -> Text:
     return label(f"{report.model.class_name}: {how}", STRONG)
 
 
-def _shape_words(shape: Shape) -> str:
-    return f"[{', '.join(str(size) for size in shape)}]"
-
-
 def _stage_row(seen: SeenStage) -> tuple[Text, ...]:
     stage = seen.stage
     return (
         Text(f"{stage.operation} {safe(stage.detail)}".strip(), OPERATION),
         Text(safe(stage.module) or "in forward", MODULE),
-        Text(_shape_words(seen.shape)),
+        Text(axes_of(seen.shape)),
     )
 
 

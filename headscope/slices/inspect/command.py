@@ -23,6 +23,8 @@ from headscope.slices.inspect.options import CheckpointInspection
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from headscope.core.facts import Report
+
 
 @dataclass(frozen=True)
 class InspectOutput:
@@ -56,22 +58,28 @@ def inspect_command(
         from headscope.slices.inspect.run import inspect
 
         report = inspect(model, progress=tell, **options)
-    from headscope.core.facts.plain import to_dict
-    from headscope.core.words.document import json_text
-    from headscope.shared.report.documents import inspect_document, inspect_markdown, summary_of
     from headscope.slices.inspect.screen import inspect_screen, inspect_verdict
 
     def screen() -> "RenderableType":
         words = None if is_for_agent() else given_words([model], options, CheckpointOptions)
         return inspect_verdict(report) if output.quiet else inspect_screen(report, details=details, words=words)
 
-    match output.kind:
-        case "text":
-            write_screen(output.output, screen(), quiet=output.quiet)
-        case "json":
-            write_text(output.output, json_text(inspect_document(report)), quiet=output.quiet)
-        case "brief":
-            write_text(output.output, json_text(to_dict(summary_of(report))), quiet=output.quiet)
-        case _:
-            write_text(output.output, inspect_markdown(report), quiet=output.quiet)
+    if output.kind == "text":
+        write_screen(output.output, screen(), quiet=output.quiet)
+    else:
+        write_text(output.output, _render_report(output.kind, report), quiet=output.quiet)
     return exit_status(report, fail_on_missing=exit_code)
+
+
+def _render_report(kind: str, report: "Report") -> str:
+    from headscope.core.facts.plain import to_dict
+    from headscope.core.words.document import json_text
+    from headscope.shared.report.documents import inspect_document, inspect_markdown, summary_of
+
+    match kind:
+        case "json":
+            return json_text(inspect_document(report))
+        case "brief":
+            return json_text(to_dict(summary_of(report)))
+        case _:
+            return inspect_markdown(report)

@@ -18,9 +18,7 @@ from headscope.core.facts import (
     WeightDiff,
 )
 from headscope.core.facts.counting import counted
-from headscope.core.facts.plain import to_json_value
 from headscope.core.words.console import QUIET, STATUS, STRONG
-from headscope.core.words.document import Document
 from headscope.core.words.fold import FoldedRow, fold_keys, fold_rows
 from headscope.core.words.lines import GAP, FittedRows, Paragraph
 from headscope.core.words.safe import label, safe
@@ -229,28 +227,3 @@ def _status_tables(rows: Sequence[FoldedRow]) -> Iterator[FittedRows]:
     for _, group in groupby(lines, key=lambda pair: pair[0].status in _AS_STORED and pair[0].status):
         cells = ((Text(line.status, line.style), *_line_cells(line, row)) for line, row in group)
         yield FittedRows(tuple(cells), _INLINE, margin, margin + GAP)
-
-
-OF_THE_DIFF = (
-    "schema_version",
-    "tool_version",
-    "command",
-    "environment",
-    "checkpoint",
-    "model",
-    "weights",
-    "unplaced",
-    "notes",
-    "not_determined",
-    "repaired",
-)
-"""Fields of a report that `diff-weights` has: all but the head and the findings."""
-
-
-def diff_document(report: Report, *, every: bool = False) -> Document:
-    """Builds the document of `diff-weights`; with `every`, `weights.parameters` lists the loaded ones too."""
-    whole = report.to_dict()
-    document = {name: whole[name] for name in OF_THE_DIFF}
-    if every:
-        document["weights"]["parameters"] = to_json_value(report.weights.parameters)
-    return document

@@ -21,8 +21,9 @@ def diff_weights_command(
         from headscope.slices.inspect.weight_diff import diff_weights
 
         report = diff_weights(model, progress=tell, **options)
+    from headscope.shared.report.documents import diff_document
     from headscope.shared.report.verdict import verdict_screen
-    from headscope.slices.inspect.diff_screen import diff_document, diff_screen
+    from headscope.slices.inspect.diff_screen import diff_screen
 
     screen = verdict_screen if output.quiet else partial(diff_screen, every=every)
     write_report(output, lambda: screen(report), lambda: diff_document(report, every=every))

@@ -6,9 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headscope.checks.findings import findings_of, likely_profile
-from headscope.core.facts import (
-    Report,
-)
+from headscope.core.facts import Report
 from headscope.core.source.live.live_model import LiveModel
 from headscope.core.source.live.origin import LoadOrigin
 from headscope.core.source.request import ModuleRequest

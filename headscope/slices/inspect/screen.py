@@ -15,7 +15,6 @@ from headscope.core.words.words import result_of
 from headscope.shared.report.findings import FindingLines, NextSteps, next_of_inspect, note_line
 from headscope.shared.report.head.head_path import HeadPath
 from headscope.shared.report.head.token_strip import TokenStrip
-from headscope.shared.report.head.tree import tree_of
 from headscope.shared.report.report_facts import (
     FactLines,
     adapter_lines,
@@ -58,6 +57,8 @@ def inspect_screen(report: Report, *, details: bool = False, words: str | None =
     answer = (Paragraph(label(sentence)),) if sentence else ()
     parts: list[RenderableType] = [verdict_screen(report), *answer, Text()]
     if report.head is not None and details:
+        from headscope.shared.report.head.tree import tree_of  # takes time, and `--details` alone shows it
+
         parts += [tree_of(report, report.head), Text()]
     elif report.head is not None:
         model_type, version = report.checkpoint.model_type or "", report.environment.transformers

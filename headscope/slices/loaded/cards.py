@@ -15,7 +15,7 @@ from headscope.core.source.request import Progress, is_in_memory
 from headscope.core.upstream.python import write_hint
 from headscope.errors import HeadscopeError, Malformed, Unsupported, UsageError
 from headscope.shared.serving.answers import Answers
-from headscope.shared.serving.asking.address import ServerAddress, one_line
+from headscope.shared.serving.asking.address import ServerAddress
 from headscope.shared.serving.asking.ask import ask
 from headscope.shared.serving.asking.discovery import find_protocol
 from headscope.shared.serving.asking.protocols import ServerProtocol
@@ -140,7 +140,7 @@ def verify_card(
         server = server_address(str(url), asking)
         found = find_protocol(server, asking["protocol"])
         (progress or (lambda sentence: None))(f"asking the server for {len(known.inputs)} texts")
-        where = one_line(server.exact.partition("?")[0], asking["server_token"])
+        where = server.shown
         served, answers = _compare_server(known, server, found, asking["dtype"], is_raw=is_raw)
     # What the card doesn't have may be the reason where nothing is named.
     absent = [gap.topic for gap in known.not_determined]

@@ -212,7 +212,8 @@ def _render_result(kind: str, result: "VerifyResult") -> str:
 
         return json_text(result.to_dict())
     from headscope.checks.ci import CI_FORMATS
-    from headscope.checks.rules import RULES
+    from headscope.checks.rules import every_rule
     from headscope.slices.loaded.screen import as_check
 
-    return CI_FORMATS[kind]([as_check(result)], tuple((name, RULES[name].title) for name in result.rules))
+    rules = every_rule()
+    return CI_FORMATS[kind]([as_check(result)], tuple((name, rules[name].title) for name in result.rules))

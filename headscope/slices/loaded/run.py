@@ -20,13 +20,7 @@ from headscope.core.source.request import Progress, Request, is_in_memory
 from headscope.core.upstream.loaders import check_loader
 from headscope.core.workers import Worker, WorkerEnded
 from headscope.errors import HeadscopeError, Unsupported, UsageError
-from headscope.shared.loaded.facts import (
-    LoadedModel,
-    ModelComparison,
-    SavedModel,
-    ScoreComparison,
-    VerifyResult,
-)
+from headscope.shared.loaded.facts import LoadedModel, ModelComparison, ScoreComparison, VerifyResult
 from headscope.shell.options.calls import use_case
 from headscope.shell.options.checkpoint import CacheOptions, ModelClassOption
 from headscope.shell.shown import Shown
@@ -115,23 +109,19 @@ def verify(
         if not head:
             (progress or (lambda sentence: None))("comparing scores with a fresh load")
             compared = with_scores(compared, beside_fresh_load(model, request))
-        return _judge_comparison(compared, "memory", selection)
+        return judged(compared, selection, command="verify", loader="memory")
     if loader is not None:
         check_loader(loader)
     loading = options_of(ModelClassOption, options)
     source = make_request(model, place if against is None else options_of(CacheOptions, options) | loading)
     stored = make_request(model if against is None else against, place)
-    return _judge_comparison(*_load_in_process(source, stored, loader, head_only=head, progress=progress), selection)
+    compared, used = _load_in_process(source, stored, loader, head_only=head, progress=progress)
+    return judged(compared, selection, command="verify", loader=used)
 
 
-def _judge_comparison(compared: ModelComparison, loader: str, selection: Selection) -> Verified:
-    return judged(compared.loaded, compared, selection, command="verify", loader=loader)
-
-
-def judged(
-    subject: LoadedModel | SavedModel, compared: ModelComparison, selection: Selection, *, command: str, loader: str
-) -> Verified:
-    """Judges a subject by the selected rules, and joins the findings with the comparison that it comes from."""
+def judged(compared: ModelComparison, selection: Selection, *, command: str, loader: str) -> Verified:
+    """Judges what was compared by the selected rules, and joins the findings with the comparison."""
+    subject = compared.subject
     found = [finding for rule in selection.rules for finding in rule.judge(rule, subject)]
     verdict, findings, ignored = weigh(found, selection, subject.reference, is_open=bool(compared.gaps))
     return Verified(
@@ -157,9 +147,8 @@ def judged(
 
 def with_scores(compared: ModelComparison, scores: ScoreComparison) -> ModelComparison:
     """Adds the comparison of scores to that of tensors, and a sentence if scores could not be compared."""
-    return replace(
-        compared, loaded=replace(compared.loaded, scores=scores), notes=(*compared.notes, *notes_on_scores(scores))
-    )
+    subject = replace(compared.subject, scores=scores)
+    return replace(compared, subject=subject, notes=(*compared.notes, *notes_on_scores(scores)))
 
 
 def notes_on_scores(scores: ScoreComparison) -> tuple[str, ...]:

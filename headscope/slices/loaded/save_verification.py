@@ -14,13 +14,13 @@ from headscope.checks.rules import Selection
 from headscope.checks.rules.saved import COMMAND
 from headscope.checks.trial_process import beside_fresh_load
 from headscope.core.checkpoints.contents.adapter import ADAPTER_CONFIG
-from headscope.core.checkpoints.manifest import CONFIG
 from headscope.core.facts import Gap, Report
 from headscope.core.facts.counting import few_of
+from headscope.core.facts.stored.checkpoint import CONFIG
 from headscope.core.facts.stored.location import HubOptions, Location
 from headscope.core.source.request import ModuleRequest, Request, is_in_memory
 from headscope.errors import HeadscopeError, UsageError
-from headscope.shared.loaded.facts import LoadedModel, ModelComparison, SavedModel, ScoreComparison
+from headscope.shared.loaded.facts import ModelComparison, SavedModel, ScoreComparison
 from headscope.shell.options.calls import use_case
 from headscope.shell.options.checkpoint import RunOptions
 from headscope.shell.values import options_of
@@ -134,14 +134,13 @@ class SaveWatch:
         """
         from headscope.shared.loaded.saving import compare_with_save
 
-        saved, compared = compare_with_save(
-            model, folder, self.memory, steps_behind=steps_behind, head_only=self.head_only
-        )
+        compared = compare_with_save(model, folder, self.memory, steps_behind=steps_behind, head_only=self.head_only)
         if reloads and not steps_behind:  # an older save has other scores than the model
             scores = _score_reload(model, folder, offline=offline)
-            own = notes_on_scores(replace(scores, in_train_mode=False))  # as any model is, right after a training
-            saved, notes = replace(saved, scores=scores), (*notes, *own)
-        return self._judge_save(saved, compared, notes)
+            compared = replace(compared, subject=replace(compared.subject, scores=scores))
+            # Right after a training, any model is in train mode.
+            notes = (*notes, *notes_on_scores(replace(scores, in_train_mode=False)))
+        return self._judge_save(replace(compared, notes=notes))
 
     def moves(self, optimizer: Any, accepted: frozenset[str] = frozenset()) -> Verified:
         """Reports what training did to the head; parameters in `accepted` may have stayed as they were."""
@@ -152,19 +151,16 @@ class SaveWatch:
         counted = tuple(move for move in moves if move.still is None or move.name not in accepted)
         unseen = [name for name in self.memory.names if name not in self.memory.digests]
         gaps = (Gap(few_of(unseen), "no process holds all its values"),) if unseen else ()
-        saved = SavedModel("the trained model", name, moves=counted)
         told = tuple(
             f"{move.name} was trained: its norm went from {move.norm_before:.4g} to {move.norm_after:.4g}"
             if move.still is None
             else f"{move.name} did not train: {move.still.value}"
             for move in moves
         )
-        compared = ModelComparison(LoadedModel(saved.reference, name, ()), told, gaps)
-        return self._judge_save(saved, compared, ())
+        return self._judge_save(ModelComparison(SavedModel("the trained model", name, moves=counted), told, gaps))
 
-    def _judge_save(self, saved: SavedModel, compared: ModelComparison, notes: tuple[str, ...]) -> Verified:
-        noted = replace(compared, notes=(*notes, *compared.notes))
-        return judged(saved, noted, self.selection, command="verify-save", loader="memory")
+    def _judge_save(self, compared: ModelComparison) -> Verified:
+        return judged(compared, self.selection, command="verify-save", loader="memory")
 
 
 def _score_reload(model: Any, folder: Path, *, offline: bool) -> ScoreComparison:

@@ -11,12 +11,12 @@ from headscope.core.facts.environment import tool_version
 from headscope.core.source.checkpoint import examine
 from headscope.core.source.request import Progress, is_in_memory
 from headscope.errors import UsageError
-from headscope.shared.serving.asking.address import ServerAddress, one_line
+from headscope.shared.serving.asking.address import ServerAddress
 from headscope.shared.serving.asking.ask import ask
 from headscope.shared.serving.asking.discovery import find_protocol
 from headscope.shared.serving.comparing import AskAgain, compare_scores
 from headscope.shared.serving.judging import own_activation
-from headscope.shared.serving.running.process import ask_engine, runner_names
+from headscope.shared.serving.running.process import ask_engine, find_runner
 from headscope.shared.serving.sample_texts import SAMPLE_PAIRS, SAMPLE_TEXTS
 from headscope.shared.serving.served_facts import ServedReport
 from headscope.shell.options.calls import use_case
@@ -72,8 +72,6 @@ def verify_served(
         ...     print(err.message)
         localhost:8000 is not an http or https URL
     """
-    from headscope.shared.serving.reference_scores import TextScorer, check_comparable, local_folder
-
     if is_in_memory(reference):
         raise UsageError("verify_served takes a checkpoint, not a model in memory", "save it, and give the folder")
     tell = progress or (lambda sentence: None)
@@ -82,8 +80,8 @@ def verify_served(
     asking = with_defaults(ServerOptions, options)
     if (url is None) == (engine is None):  # both, or neither
         raise UsageError("verify_served compares with either a URL or an engine", "give one of them")
-    if engine is not None and engine not in runner_names():
-        raise UsageError(f"headscope can't run {engine}", f"engines that it can run: {', '.join(runner_names())}")
+    if engine is not None:
+        find_runner(engine)
     if engine is not None and asking["dtype"] is not None:
         raise UsageError("headscope requests float32 of an engine that it runs", "leave out --dtype")
     request = make_request(reference, options_of(PlaceOptions, options))
@@ -92,10 +90,12 @@ def verify_served(
         tell("asking the server what it is")
         server = server_address(url, asking)
         found = find_protocol(server, asking["protocol"])
-        where = one_line(server.exact.partition("?")[0], server.token)
+        where = server.shown
         has_texts = found.can_score_texts
     else:
         where, has_texts = "", True
+    from headscope.shared.serving.reference_scores import TextScorer, check_comparable, local_folder
+
     # Some servers score only pairs of texts.
     texts = given_texts or (tuple((text,) for text in SAMPLE_TEXTS) if has_texts else SAMPLE_PAIRS)
     checkpoint = examine("inspect", request, progress)
@@ -165,7 +165,8 @@ def read_texts(
         raise UsageError(f"{len(columns)} text columns were given", "give one, or two for pairs")
     if limit < 1:
         raise UsageError(f"--limit must be at least 1, not {limit}", "200 texts take about a minute with a base model")
-    from headscope.shared.labeled import open_data, sample_texts
+    from headscope.shared.labeled.opening import open_data
+    from headscope.shared.labeled.sample import sample_texts
 
     return sample_texts(open_data(fspath(data), split), columns, limit)
 

@@ -93,9 +93,9 @@ def saved_class_count(config: Mapping[str, Any], kind: Any) -> int:
 
 def is_base_class(model: nn.Module) -> bool:
     """True if a class of Transformers has no head: those of an image and a text make scores, too (CLIP)."""
-    from headscope.core.model.classes.catalog import names_in_mapping
+    from headscope.core.model.classes.catalog import names_of_auto_class
 
-    return type(model).__name__ in names_in_mapping("MODEL_MAPPING_NAMES") and not returns_logits(model)
+    return type(model).__name__ in names_of_auto_class("AutoModel") and not returns_logits(model)
 
 
 def returns_logits(model: nn.Module) -> bool:
@@ -155,8 +155,9 @@ def is_of_adapter(model: nn.Module, name: str, missing: Iterable[str]) -> bool:
         module = getattr(module, part, None)
         if module is None or hasattr(module, "modules_to_save"):
             break
-    copies = f"{'.'.join(path)}.modules_to_save."
-    return hasattr(module, "modules_to_save") and not any(key.startswith(copies) for key in missing)
+    copies, own_name = f"{'.'.join(path)}.modules_to_save.", name.removeprefix(f"{'.'.join(path)}.")
+    lacking = {key.removeprefix(copies).partition(".")[2] for key in missing if key.startswith(copies)}
+    return hasattr(module, "modules_to_save") and own_name not in lacking  # keys name the adapter before the parameter
 
 
 def not_loaded(
@@ -180,7 +181,7 @@ def not_loaded(
             hint += "; an adapter that brings them can only come after it: give this load num_labels"
     says = says or f"{reference or 'the checkpoint'} doesn't give"
     buffers = {*lost} & {one for one, _ in model.named_buffers(remove_duplicate=False)}
-    states = ["random at every load"] if len(buffers) < len(lost) else []
+    states = ["newly initialized at every load"] if len(buffers) < len(lost) else []
     # The model is built on the meta device: a load loses what the constructor put into a buffer.
     states += (
         ["missing buffers are uninitialized memory unless `_init_weights` of the class sets them"] if buffers else []

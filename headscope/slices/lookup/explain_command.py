@@ -1,17 +1,12 @@
 """`headscope explain [TOPIC]...`."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from headscope.errors import UsageError
 from headscope.shell.arguments import Pages
 from headscope.shell.completion import complete_topic
 from headscope.shell.output import write_report
-
-if TYPE_CHECKING:
-    from headscope.shared.topics import Topic
-
 
 TopicName = Annotated[
     list[str] | None,
@@ -25,19 +20,6 @@ TopicName = Annotated[
 ]
 
 
-def _find_topics_named(words: list[str]) -> "tuple[Topic, ...]":
-    """Finds the topics that the words name, also classes."""
-    # What knows the classes is slow to import, so the written topics come first.
-    from headscope.shared.topics import find_topics
-
-    try:
-        return find_topics(words)
-    except UsageError:
-        from headscope.slices.lookup.explaining import topics_named
-
-        return topics_named(words)
-
-
 def explain_command(output: Pages, topic: TopicName = None) -> int:
     """Explain rules, poolings, operations, ideas, words on the screens or classes; without TOPIC, list them."""
     from headscope.slices.lookup import explained_screen as pages
@@ -45,7 +27,9 @@ def explain_command(output: Pages, topic: TopicName = None) -> int:
     if not topic:
         write_report(output, pages.topics_screen, pages.topics_document)
         return 0
-    found = _find_topics_named(topic)
+    from headscope.slices.lookup.class_topics import topics_named
+
+    found = topics_named(topic)
     if len(found) == 1:
         write_report(output, lambda: pages.topic_screen(found[0]), lambda: pages.topic_document(found[0]))
     else:

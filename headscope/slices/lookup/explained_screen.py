@@ -50,9 +50,9 @@ def declared_severities(topic: Topic) -> "Severities | None":
     """Gives the severities that a rule may find; None for a topic that is not a rule."""
     if topic.group != "rules":
         return None
-    from headscope.checks.rules import RULES  # slow to import, and no other topic needs them
+    from headscope.checks.rules import every_rule  # slow to import, and no other topic needs them
 
-    return RULES[topic.id].severities
+    return every_rule()[topic.id].severities
 
 
 def severity_words(found: Sequence[Severity]) -> str:

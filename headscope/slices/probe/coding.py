@@ -138,8 +138,6 @@ def _check_layer(layer: int, config: Mapping[str, Any]) -> None:
 
     from headscope.core.model.classes.model_config import build_config
 
-    if type(layer) is not int:  # a bool is an int to isinstance
-        raise UsageError(f"layer {layer!r} is not a whole number", "0 is the embeddings, -1 the last layer")
     model_type = str(config.get("model_type"))
     built = build_config(CONFIG_MAPPING[model_type], dict(config)) if model_type in CONFIG_MAPPING else None
     count = getattr(built, "num_hidden_layers", None)

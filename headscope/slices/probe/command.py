@@ -1,13 +1,13 @@
-"""`headscope probe MODEL --data FILE`."""
+"""`headscope probe MODEL --data FILE` and `headscope code MODEL`."""
 
 from typing import TYPE_CHECKING, Annotated
 
 from headscope.checks.options import LabeledOptions
 from headscope.errors import ExitCode, UsageError
-from headscope.shell.arguments import Output, details_option, model_argument
+from headscope.shell.arguments import Model, Output, OutputFile, Quiet, details_option, model_argument
 from headscope.shell.output import write_report, write_text
 from headscope.shell.progress import telling_progress
-from headscope.slices.probe.options import ProbeOptions
+from headscope.slices.probe.options import CodeOptions, ProbeOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -78,3 +78,13 @@ def _write_result(result: "ProbeResult", output: Output, *, form: str, details: 
         lambda: probe_verdict(result) if output.quiet else probe_screen(result, details=details),
         lambda: probe_document(result),
     )
+
+
+def code_command(model: Model, options: CodeOptions, output: OutputFile = None, quiet: Quiet = False) -> int:
+    """Write a Python module with a classifier that loads the checkpoint and trains, without data."""
+    with telling_progress(quiet) as tell:
+        from headscope.slices.probe.coding import code
+
+        text = code(model, progress=tell, **options)
+    write_text(output, text, quiet=quiet)
+    return ExitCode.OK

@@ -31,15 +31,7 @@ def examine_with_rows(request: Request, data: AskedData, plan: Plan, tell: Progr
     checkpoint = examine("probe", request, tell)
     _check_checkpoint(checkpoint, data.input)
     problem = problem_of(data.facts, checkpoint.report.model, data.asked)
-    rows = read_rows(
-        data.source,
-        data.facts,
-        problem,
-        limit=plan.limit,
-        folds=plan.folds,
-        seed=plan.seed,
-        kind=kind_of(data, _tokens_of(checkpoint.location)),
-    )
+    rows = read_rows(data, problem, plan, kind_of(data, _tokens_of(checkpoint.location)))
     outputs = len(rows.classes) or 1
     classifier = classifier_of_model(checkpoint.report.head)
     is_other = checkpoint.report.model.num_labels != outputs

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headscope.copies.proving import answer_task, prove_in_process
+from headscope.copies.proving import answer_task, prove_apart
 from headscope.core.facts.counting import few_of
 from headscope.core.facts.heads.tasks import Input
 from headscope.errors import HeadscopeError
@@ -28,7 +28,6 @@ class HeadProofTask:
     folder: str
     layout: HeadLayout
     input: Input
-    classifier: str
     parameters: tuple[str, ...]
     """The parameters of the classifier."""
     labels: tuple[str, ...]
@@ -52,8 +51,7 @@ class HeadProof:
 def prove_fit_apart(task: HeadProofTask) -> HeadProof:
     """Proves the fit in a new process. If that process fails, nothing is proven, and the failure is the reason."""
     cache = {"HF_HUB_CACHE": task.cache_dir} if task.cache_dir else {}
-    found = prove_in_process("headscope.slices.probe.head_proof", task, HeadProof, **cache)
-    return found if isinstance(found, HeadProof) else HeadProof(failure=found)
+    return prove_apart(prove_fit_here, task, lambda reason: HeadProof(failure=reason), **cache)
 
 
 def prove_fit_here(task: HeadProofTask) -> HeadProof:
@@ -103,7 +101,7 @@ def _scores_of_class(task: HeadProofTask) -> Iterator[list[float]]:
     reader = open_reader(InputSource(choice, place, input=task.input), "cpu", "float32", task.rows)
     with torch.inference_mode():
         for row in task.rows:
-            yield run_batch(reader, [row]).scores[0].tolist()
+            yield run_batch(reader, [row]).vectors[None][0].tolist()
 
 
 def _compare_others(task: HeadProofTask, choice: Any, place: Any) -> None:
@@ -142,4 +140,4 @@ def _scores_of_module(task: HeadProofTask) -> Iterator[list[float]]:
 
 
 if __name__ == "__main__":
-    answer_task(HeadProofTask, prove_fit_here)
+    answer_task(prove_fit_here)

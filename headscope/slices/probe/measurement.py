@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from headscope.copies.writing import check_target
 from headscope.core.facts import Gap
 from headscope.core.facts.environment import tool_version
@@ -13,7 +15,7 @@ from headscope.slices.probe.data.label_facts import describe_labels
 from headscope.slices.probe.data.rows import AskedData, LabeledRows, files_of
 from headscope.slices.probe.examined import examine_with_rows, head_input_of, is_new_head, new_pooler, notes_on_base
 from headscope.slices.probe.facts.data import ProbeClass
-from headscope.slices.probe.facts.result import ProbeResult, Problem, Vector
+from headscope.slices.probe.facts.result import ProbeResult, Vector
 from headscope.slices.probe.hidden.candidates import classifier_of_model, list_vectors
 from headscope.slices.probe.hidden.numbers import feature_numbers
 from headscope.slices.probe.hidden.store import vector_folder
@@ -23,14 +25,14 @@ from headscope.slices.probe.scoring.comparison import (
     compare_best,
     head_against,
     hear_opinions,
-    loss_at_start,
     score_of_choice,
     score_rivals,
     score_vectors,
 )
+from headscope.slices.probe.scoring.measures import flags
 from headscope.slices.probe.scoring.scores import make_trial
-from headscope.slices.probe.scoring.start import advise_probe_first, is_finite, outputs_of
-from headscope.slices.probe.vectors import VectorPlace, loading_of, read_vectors, source_of_vector
+from headscope.slices.probe.scoring.start import advise_probe_first, outputs_of, starting_loss
+from headscope.slices.probe.vectors import loading_of, read_vectors, source_of_vector
 from headscope.slices.probe.written_head import fit_head, write_head
 
 FROZEN_BASE = "the base model was frozen; full fine-tuning can remove the advantage"
@@ -48,9 +50,9 @@ def measure_vectors(  # noqa: PLR0917  `probe` without its public names
     classifier = classifier_of_model(report.head)
     name = classifier if isinstance(classifier, str) else ""
     with vector_folder(folder) as place:
-        source = replace(source_of_vector(checkpoint, name, plan), input=data.input)
+        source = source_of_vector(checkpoint, name, plan, data.input)
         given = files_of(data, texts, files)
-        features = read_vectors(checkpoint, source, given, plan, VectorPlace(place, folder is not None), tell)
+        features = read_vectors(checkpoint, source, given, plan, place, tell, is_kept=folder is not None)
         vectors, head = list_vectors(features), head_input_of(report, name, features)
         trial = make_trial(texts.labels, texts.groups, plan.folds, plan.seed, texts.problem)
         new = {Vector.HEAD: head.new if head else (), Vector.POOLER: new_pooler(report)}
@@ -68,7 +70,7 @@ def measure_vectors(  # noqa: PLR0917  `probe` without its public names
     against |= {kind.value: rated for kind, rated in rivals.items()}
     versus = tuple(compare_best(scored, name, rated, trial) for name, rated in against.items())
     is_new = is_new_head(report, name)
-    start = loss_at_start(texts, trial, features, outputs, is_new=is_new)
+    start = starting_loss(texts, trial, features.scores, outputs, new_head=is_new)
     lost = (classifier,) if isinstance(classifier, Gap) else ()
     result = ProbeResult(
         tool_version=tool_version(),
@@ -99,7 +101,7 @@ def measure_vectors(  # noqa: PLR0917  `probe` without its public names
             **head_against(scored, rivals, trial),
             random_input=head is not None and bool(head.new),
             noun=data.input.noun,
-            is_finite=is_finite(features.scores),
+            is_finite=bool(np.isfinite(features.scores).all()),
         ),
         head_input=head,
         left_out=(*features.seen.left_out, *gaps),
@@ -116,10 +118,5 @@ def measure_vectors(  # noqa: PLR0917  `probe` without its public names
 
 def _class_sizes(texts: LabeledRows) -> tuple[ProbeClass, ...]:
     """Counts the rows of each class; a regression has no classes."""
-    if texts.problem is Problem.REGRESSION:
-        return ()
-    is_several = texts.problem is Problem.MULTI_LABEL
-    counts = [
-        int((texts.labels[:, at] if is_several else texts.labels == at).sum()) for at in range(len(texts.classes))
-    ]
-    return tuple(ProbeClass(label, count) for label, count in zip(texts.classes, counts, strict=True))
+    counts = flags(texts.labels, len(texts.classes)).sum(0) if texts.classes else ()
+    return tuple(ProbeClass(label, int(count)) for label, count in zip(texts.classes, counts, strict=True))

@@ -18,7 +18,7 @@ from headscope.shell.shown import Shown, fields_of
 from headscope.shell.values import make_request, options_of, read_names, read_path
 from headscope.slices.probe.facts.result import ProbeResult
 from headscope.slices.probe.options import ModelOptions, ProbeOptions
-from headscope.slices.probe.plan import TASK_OF, Plan, input_of, problem_named
+from headscope.slices.probe.plan import PROBLEM_NAMES, TASK_OF, Plan, input_of
 
 
 class Probed(Shown, ProbeResult):
@@ -86,7 +86,7 @@ def probe(
             "images and sounds, save the processor instead of the tokenizer",
         )
     own = with_defaults(ProbeOptions, options)
-    problem_type = problem_named(own["problem_type"])
+    asked = next((problem for problem, name in PROBLEM_NAMES.items() if name == own["problem_type"]), None)
     written = read_path(own["write_head"], "write_head")
     names = ("limit", "folds", "seed", "device", "batch_size", "dtype")
     plan = Plan(**{name: own[name] for name in names}, write_head=None if written is None else Path(written))
@@ -100,7 +100,7 @@ def probe(
     from headscope.slices.probe.data.rows import count_labels
 
     columns, labels = _read_columns(column, "text_column"), _read_columns(label_column, "label_column")
-    labeled = count_labels(read_path(data, "data") or "", columns, labels, own["split"], problem_type, input)
+    labeled = count_labels(read_path(data, "data") or "", columns, labels, own["split"], asked, input)
     from headscope.slices.probe.measurement import measure_vectors
 
     folder = read_path(own["features"], "features")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 
@@ -18,28 +18,18 @@ from headscope.slices.probe.examined import new_names
 from headscope.slices.probe.facts.data import Loading
 from headscope.slices.probe.hidden.features import extract_features
 from headscope.slices.probe.hidden.opening import InputSource, open_reader
-from headscope.slices.probe.hidden.origin import origin_of_vectors
-from headscope.slices.probe.hidden.store import Features, clear_folder, keep_manifest, read_kept
+from headscope.slices.probe.hidden.store import Features, clear_folder, keep_manifest, origin_of_vectors, read_kept
 from headscope.slices.probe.plan import Plan
 
 
-def source_of_vector(checkpoint: Checkpoint, classifier: str, plan: Plan) -> InputSource:
+def source_of_vector(checkpoint: Checkpoint, classifier: str, plan: Plan, input: Input) -> InputSource:
     """Describes the model to read vectors from; its stored dtype is that of most of its values."""
     sizes: Counter[str] = Counter()
     for tensor in checkpoint.manifest.tensors:
         sizes[tensor.dtype] += prod(tensor.shape)
     stored = sizes.most_common(1)[0][0] if sizes else "float32"
-    return InputSource(
-        checkpoint.choice, checkpoint.location, stored, classifier, plan.seed, new_names(checkpoint.report)
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class VectorPlace:
-    """Folder of the vectors, and whether they are kept there."""
-
-    folder: Path
-    is_kept: bool
+    new = new_names(checkpoint.report)
+    return InputSource(checkpoint.choice, checkpoint.location, stored, classifier, plan.seed, new, input)
 
 
 def read_vectors(  # noqa: PLR0917  a step of `measure`, all of whose names it uses
@@ -47,27 +37,32 @@ def read_vectors(  # noqa: PLR0917  a step of `measure`, all of whose names it u
     source: InputSource,
     texts: tuple[tuple[str, ...], ...],
     plan: Plan,
-    place: VectorPlace,
+    folder: Path,
     tell: Progress,
+    *,
+    is_kept: bool,
 ) -> Features:
-    """Reads the vectors of an earlier run if nothing changed, otherwise computes them in a pass over the texts."""
+    """Reads the vectors of an earlier run if nothing changed, otherwise computes them in a pass over the texts.
+
+    The vectors are files in the folder; `is_kept` says whether another run may use them.
+    """
     request, manifest = checkpoint.request, checkpoint.manifest
-    if place.is_kept:
-        are_files = source.input is not Input.TEXT
-        origin = origin_of_vectors(
-            request, manifest, texts, _vector_options(request, source, plan), are_files=are_files
-        )
-        kept = read_kept(place.folder, origin)
+    if is_kept:
+        options = _vector_options(request, source, plan)
+        origin = origin_of_vectors(request, manifest, texts, options, are_files=source.input is not Input.TEXT)
+        kept = read_kept(folder, origin)
         if not isinstance(kept, str):
-            tell(f"using the vectors in {place.folder}")
+            tell(f"using the vectors in {folder}")
             return kept
-        clear_folder(place.folder)  # before the pass, so that an interrupted one leaves nothing that looks finished
+        clear_folder(folder)  # before the pass, so that an interrupted one leaves nothing that looks finished
     tell(f"loading {bytes_of(manifest.bytes_total)} of weights")
     reader = open_reader(source, plan.device, plan.dtype, texts)
-    found = extract_features(reader, texts, place.folder, batch_size=plan.batch_size, tell=tell)
-    if place.is_kept:
-        keep_manifest(place.folder, origin, found)
-        found = found.with_note(f"the vectors in {place.folder} were computed again: {kept}") if kept else found
+    found = extract_features(reader, texts, folder, batch_size=plan.batch_size, tell=tell)
+    if is_kept:
+        keep_manifest(folder, origin, found)
+        if kept:
+            notes = (*found.seen.notes, f"the vectors in {folder} were computed again: {kept}")
+            return replace(found, seen=replace(found.seen, notes=notes))
     return found
 
 

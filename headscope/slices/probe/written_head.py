@@ -156,7 +156,7 @@ def _write_own(result: ProbeResult, fitted: FittedHead, source: InputSource, fol
         model.save_pretrained(folder)
         open_processor(source.place, source.input.value).save_pretrained(folder)
     parameters = tuple(f"{prefix}{name}" for name, _ in layer.named_parameters())
-    task = HeadProofTask(str(folder), HeadLayout.OWN, source.input, source.classifier, parameters, names, others)
+    task = HeadProofTask(str(folder), HeadLayout.OWN, source.input, parameters, names, others)
     return _add_expected_scores(task, fitted, layer, result)
 
 
@@ -189,7 +189,7 @@ def _write_module(result: ProbeResult, fitted: FittedHead, source: InputSource, 
     layer = _fill_layer(nn.Linear(*fitted.model.weights.shape), fitted.model)
     save_file({name: item.detach().contiguous() for name, item in layer.named_parameters()}, folder / _WEIGHTS)
     parameters = tuple(f"classifier.{name}" for name, _ in layer.named_parameters())
-    task = HeadProofTask(str(folder), HeadLayout.MODULE, source.input, "classifier", parameters, ())
+    task = HeadProofTask(str(folder), HeadLayout.MODULE, source.input, parameters, ())
     return _add_expected_scores(task, fitted, layer, result)
 
 

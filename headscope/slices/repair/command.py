@@ -26,7 +26,7 @@ def repair_command(
     """Write a copy that from_pretrained loads whole: what `inspect` prints as repair, done and proven."""
     from headscope.shell.values import read_pairs
     from headscope.slices.repair.facts import RepairVerdict
-    from headscope.slices.repair.screen import repair_screen, repair_verdict
+    from headscope.slices.repair.screen import repair_verdict, shown_screen
 
     settings = read_pairs(cast("list[str] | None", options.pop("settings", None)), "--set") or {}
     with telling_progress(quiet) as tell:
@@ -34,7 +34,7 @@ def repair_command(
 
         options["settings"] = {name: _read_setting(text) for name, text in settings.items()}
         found = repair(model, output, progress=tell, **options)
-    write_report(Pages(json=json), lambda: repair_verdict(found) if quiet else repair_screen(found), found.to_dict)
+    write_report(Pages(json=json), lambda: repair_verdict(found) if quiet else shown_screen(found), found.to_dict)
     failed = {RepairVerdict.REFUSED, RepairVerdict.INCOMPLETE}
     is_open = found.verdict is RepairVerdict.NOT_DETERMINED
     return ExitCode.UNDETERMINED if is_open else ExitCode.FINDINGS if found.verdict in failed else ExitCode.OK

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.core.checkpoints.formats.config_file import parse_object
-from headscope.core.checkpoints.manifest import CONFIG
 from headscope.core.checkpoints.states.peft_keys import MergePeft
 from headscope.core.facts import StateKind
 from headscope.core.facts.counting import list_of
+from headscope.core.facts.stored.checkpoint import CONFIG
 from headscope.core.facts.stored.location import Location
 from headscope.core.facts.stored.states import take_options
 from headscope.core.source.reading.without_config import WriteConfig

@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from filecmp import cmp
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.copies.carried import INDEXES
-from headscope.copies.proving import answer_task, prove_in_process, same_bytes
+from headscope.copies.proving import answer_task, same_bytes
 from headscope.copies.writing import file_states
 from headscope.core.checkpoints.formats.config_file import parse_object
 from headscope.core.checkpoints.states.folders import TakeFolder
@@ -30,7 +31,6 @@ from headscope.slices.repair.steps import RepairStep, files_taken, kept_files, r
 if TYPE_CHECKING:
     import torch
 
-_PIECE = 16_000_000
 _ROUNDING = 1e-3
 """How far the scores of a merged model in single precision may be from those with the adapter, by the largest one."""
 
@@ -49,12 +49,6 @@ class RepairTask:
     """Whether the loader's answer counts: the result is in no state any more."""
     trust_remote_code: bool = False
     take: tuple[str, ...] = ()
-
-
-def prove_repair_apart(task: RepairTask) -> RepairProof:
-    """Proves the repair in a new process. If that process fails, nothing is proven, and the failure is the reason."""
-    found = prove_in_process("headscope.slices.repair.proof", task, RepairProof)
-    return found if isinstance(found, RepairProof) else RepairProof(reason=found)
 
 
 def prove_repair(task: RepairTask) -> RepairProof:
@@ -186,13 +180,7 @@ def _has_every_file(source: Path, result: Path) -> bool:
 
 
 def _same_file(one: Path, other: Path) -> bool:
-    if not other.is_file() or one.stat().st_size != other.stat().st_size:
-        return False
-    with one.open("rb") as first, other.open("rb") as second:
-        while piece := first.read(_PIECE):
-            if piece != second.read(_PIECE):
-                return False
-    return True
+    return other.is_file() and cmp(one, other, shallow=False)
 
 
 def _check_merge(proof: RepairProof, action: MergePeft, task: RepairTask) -> RepairProof:
@@ -228,4 +216,4 @@ def _check_merge(proof: RepairProof, action: MergePeft, task: RepairTask) -> Rep
 
 
 if __name__ == "__main__":
-    answer_task(RepairTask, prove_repair)
+    answer_task(prove_repair)

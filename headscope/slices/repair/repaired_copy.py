@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from headscope.copies.config_changes import edited_config
+from headscope.copies.proving import prove_apart
 from headscope.copies.writing import (
     check_target,
     check_unchanged,
@@ -25,13 +26,12 @@ from headscope.copies.writing import (
     write_weights,
 )
 from headscope.core.checkpoints.formats.config_file import parse_object
-from headscope.core.checkpoints.manifest import CONFIG
 from headscope.core.checkpoints.states.folders import TakeFolder
 from headscope.core.checkpoints.states.peft_keys import MergePeft
 from headscope.core.facts.counting import few_of
 from headscope.core.facts.environment import tool_version
 from headscope.core.facts.report import find_missing
-from headscope.core.facts.stored.checkpoint import WEIGHT_SUFFIXES
+from headscope.core.facts.stored.checkpoint import CONFIG, WEIGHT_SUFFIXES
 from headscope.core.source.reading.without_config import WriteConfig
 from headscope.errors import Malformed, Unsupported, UsageError
 from headscope.slices.repair.facts import RepairProof, RepairReport
@@ -47,7 +47,7 @@ from headscope.slices.repair.given import (
     taken_models,
     taken_options,
 )
-from headscope.slices.repair.proof import RepairTask, prove_repair_apart
+from headscope.slices.repair.proof import RepairTask, prove_repair
 from headscope.slices.repair.steps import (
     RepairStep,
     RepairWish,
@@ -162,13 +162,10 @@ def _run_steps(
         if not after.states:
             check_taken(wish, taken)
         tell("proving the result in a separate process")
-        proof = prove_repair_apart(_proof_task(step, after, wish))
-        names, groups = taken_models(step, wish)
-        added = replace(
-            report, left_out=() if at else left_out, assumed=assumed_settings(step, wish), proof=proof, taken=names,
-            not_taken=groups,
-        )  # fmt: skip
-        report = _with_step(report, step, after, added)
+        proof = prove_apart(prove_repair, _proof_task(step, after, wish), lambda reason: RepairProof(reason=reason))
+        report = _with_step(report, step, after, wish, proof)
+        if at == 0:  # what a step in between doesn't take over was never in the source
+            report = replace(report, left_out=left_out)
         if not report.proof.holds or not after.states:
             return report, target
         if reason := reason_against(after, wish, taken):
@@ -199,17 +196,18 @@ def _build_report(request: Request, output: Path, step: RepairStep, wish: Repair
     )
 
 
-def _with_step(report: RepairReport, step: RepairStep, after: RepairStep, added: RepairReport) -> RepairReport:
+def _with_step(
+    report: RepairReport, step: RepairStep, after: RepairStep, wish: RepairWish, proof: RepairProof
+) -> RepairReport:
     """Adds one more step to the report; a failed check of an earlier step stays failed."""
-    old, proof = report.proof, added.proof
+    old, (taken, not_taken) = report.proof, taken_models(step, wish)
     return replace(
         report,
         states=tuple(dict.fromkeys((*report.states, *step.states))),
         model_class=after.report.model.class_name if after.report else report.model_class,
-        assumed=report.assumed or added.assumed,
-        left_out=(*report.left_out, *added.left_out),
-        taken=tuple(dict.fromkeys((*report.taken, *added.taken))),
-        not_taken=tuple(dict.fromkeys((*report.not_taken, *added.not_taken))),
+        assumed=report.assumed or assumed_settings(step, wish),
+        taken=tuple(dict.fromkeys((*report.taken, *taken))),
+        not_taken=tuple(dict.fromkeys((*report.not_taken, *not_taken))),
         proof=replace(
             proof,
             loads=_combine_answers(old.loads, proof.loads),

@@ -61,7 +61,7 @@ def _lacking_words(report: RepairReport) -> str:
     return " and ".join(filter(None, parts))
 
 
-def repair_screen(report: RepairReport) -> RenderableType:
+def shown_screen(report: RepairReport) -> RenderableType:
     """Shows the whole result."""
     lines = [Paragraph(label(text), label(name, STRONG), _MARGIN) for name, text in _fact_rows(report) if text]
     return Group(repair_verdict(report), Text(), *lines)
@@ -112,11 +112,6 @@ def _proof_lines(report: RepairReport) -> Iterator[str]:
 
 def _yes_or_no(holds: bool) -> str:
     return "yes" if holds else "no"
-
-
-def shown_screen(result: RepairReport) -> RenderableType:
-    """Renders a result as Python shows it."""
-    return repair_screen(result)
 
 
 def shown_line(result: RepairReport) -> str:

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import nn
 
 import headscope
 from headscope.checks.facts import CheckResult
 from headscope.core.facts.verdict import Verdict
-from headscope.facts import Severity
+from headscope.facts import Finding, Severity
 from tests.edits import edit_json
 from tests.families import FAMILIES
 from tests.saving import save_safetensors, save_torch_zip, skip_without_native_adapters
@@ -46,6 +46,10 @@ def base(tmp_path_factory: pytest.TempPathFactory, whole: Path) -> Path:
     place = tmp_path_factory.mktemp("base")
     BERT.from_pretrained(whole).bert.save_pretrained(place)
     return place
+
+
+def findings(model: Any, profile: str = "inference", **options: Any) -> dict[str, Finding]:
+    return {item.id: item for item in headscope.check(model, profile, **options).findings}
 
 
 def statuses(result: CheckResult) -> dict[str, str]:
@@ -158,8 +162,6 @@ def test_a_model_that_was_just_loaded_holds_what_is_stored(
     name: str, save: Callable[..., None], tmp_path: Path
 ) -> None:
     family = FAMILIES[name]
-    if not family.classifier:
-        pytest.skip("the family has no classifier")
     made = family.build(family.classifier, **family.pad_token)
     spread(made)
     save(made, tmp_path)
@@ -226,7 +228,7 @@ def test_a_classifier_that_an_adapter_gave_is_not_called_random(load: Any, base:
     held = next(item for name, item in model.named_parameters() if "modules_to_save.default.weight" in name)
     assert torch.equal(held, stored)
     for profile in ("training", "inference"):
-        found = {item.id: item for item in headscope.check(model, profile).findings}
+        found = findings(model, profile)
         assert not {"HS101", "HS102", "HS103", "HS501"} & set(found), found
         assert "HS110" in found
     assert headscope.check(model, "inference").verdict is PASSED
@@ -285,13 +287,11 @@ def test_layers_that_the_model_does_not_have_are_found(whole: Path, tmp_path: Pa
     BERT.from_pretrained(whole).save_pretrained(tmp_path)
     edit_json(tmp_path / "config.json", {"num_hidden_layers": 1})
     _, info = BERT.from_pretrained(tmp_path, output_loading_info=True)
-    found = next(item for item in headscope.check(str(tmp_path), "inference").findings if item.id == "HS111")
+    found = findings(tmp_path)["HS111"]
     assert found.severity is Severity.ERROR
     assert set(found.parameters) == set(info["unexpected_keys"])
-    before_training = headscope.check(str(tmp_path), "training").findings
-    assert next(item for item in before_training if item.id == "HS111").severity is Severity.WARNING
-    save_file(load_file(whole / "model.safetensors"), tmp_path / "model.safetensors", metadata={"format": "pt"})
-    assert "HS111" not in {item.id for item in headscope.check(str(whole), "inference").findings}
+    assert findings(tmp_path, "training")["HS111"].severity is Severity.WARNING
+    assert "HS111" not in findings(whole)
 
 
 class MeanPool(nn.Module):
@@ -350,8 +350,8 @@ def test_weights_that_hide_the_head_do_not_contradict_its_pooling(value: float, 
 def test_a_new_batch_norm_is_not_called_random(tmp_path: Path) -> None:
     model = transformers.LevitForImageClassification(transformers.LevitConfig(**NAMED))
     model.levit.save_pretrained(tmp_path)
-    found = headscope.check(str(tmp_path), "inference", model_class="LevitForImageClassification", num_labels=3)
-    message = next(item.message for item in found.findings if item.id in ("HS102", "HS103"))
+    found = findings(tmp_path, model_class="LevitForImageClassification", num_labels=3)
+    message = next(found[rule].message for rule in ("HS102", "HS103") if rule in found)
     new, _, beside = message.partition("At their default values:")
     assert "running_mean" not in new
     assert "running_mean" in beside
@@ -361,31 +361,27 @@ def test_a_new_batch_norm_is_not_called_random(tmp_path: Path) -> None:
 def test_biases_that_the_configuration_leaves_out_are_an_error_and_change_the_scores(
     tmp_path: Path, setting: str
 ) -> None:
-    sizes = {"vocab_size": 60, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
-    config = transformers.LlamaConfig(
-        **sizes, num_attention_heads=2, num_key_value_heads=2, attention_bias=True, mlp_bias=True, pad_token_id=0
-    )
     cls = transformers.LlamaForSequenceClassification
-    model = cls(config).eval()
+    model = FAMILIES["llama"].build(cls.__name__, attention_bias=True, mlp_bias=True, pad_token_id=0)
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.2)
     model.save_pretrained(tmp_path)
-    assert "HS111" not in {item.id for item in headscope.check(str(tmp_path), "inference").findings}
+    assert "HS111" not in findings(tmp_path)
     edit_json(tmp_path / "config.json", {setting: False})
     other, info = cls.from_pretrained(tmp_path, output_loading_info=True)
     ids = torch.randint(1, 60, (2, 7))
     assert not torch.allclose(other.eval()(input_ids=ids).logits, model(input_ids=ids).logits)
-    found = next(item for item in headscope.check(str(tmp_path), "inference").findings if item.id == "HS111")
+    found = findings(tmp_path)["HS111"]
     assert found.severity is Severity.ERROR
     assert set(found.parameters) == set(info["unexpected_keys"])
 
 
 def test_a_mask_token_and_another_head_left_unused_are_not_reported(tmp_path: Path) -> None:
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
-    config = transformers.ViTConfig(**sizes, image_size=32, patch_size=16)
-    transformers.ViTForMaskedImageModeling(config).save_pretrained(tmp_path / "vit")
-    transformers.BertForPreTraining(transformers.BertConfig(vocab_size=60, **sizes)).save_pretrained(tmp_path / "bert")
-    for name, cls in (("vit", "ViTForImageClassification"), ("bert", "BertForTokenClassification")):
+    for name, stored, cls in (
+        ("vit", "ViTForMaskedImageModeling", "ViTForImageClassification"),
+        ("bert", "BertForPreTraining", "BertForTokenClassification"),
+    ):
+        FAMILIES[name].build(stored).save_pretrained(tmp_path / name)
         result = headscope.check(str(tmp_path / name), "inference", model_class=cls)
         assert result.report.weights.unused
         assert "HS111" not in {item.id for item in result.findings}

@@ -7,25 +7,23 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import BertConfig, BertForSequenceClassification, BertModel
+from transformers import BertForSequenceClassification, BertModel
 
 import headscope
 from headscope.core.trace.record import execution
 from headscope.errors import Unsupported, UsageError
 from headscope.facts import CheckpointKind, PoolingKind
+from tests.families import FAMILIES
 
-H, LABELS = 16, 3
+BERT = FAMILIES["bert"]
+H, LABELS = BERT.config["hidden_size"], 3
 EXAMPLES = {"input_ids": torch.randint(3, 40, (2, 6)), "attention_mask": torch.ones(2, 6, dtype=torch.long)}
 Pool = Callable[[nn.Module, tuple[Tensor, ...], Tensor], Tensor]
 
 
 def encoder() -> BertModel:
     torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=50, hidden_size=H, num_hidden_layers=4, num_attention_heads=2, intermediate_size=20,
-        max_position_embeddings=64,
-    )  # fmt: skip
-    return BertModel(config, add_pooling_layer=False)
+    return BertModel(BERT.build_config(num_hidden_layers=4), add_pooling_layer=False)
 
 
 class Custom(nn.Module):
@@ -110,11 +108,7 @@ def test_two_towers_are_told() -> None:
 
 
 def test_a_model_of_transformers_needs_no_examples_and_is_not_changed() -> None:
-    torch.manual_seed(0)
-    model = BertForSequenceClassification(BertConfig(
-        vocab_size=50, hidden_size=H, num_hidden_layers=1, num_attention_heads=2, intermediate_size=20, num_labels=3,
-    ))  # fmt: skip
-    model.train()
+    model: Any = BERT.build(BERT.classifier, num_labels=LABELS).train()
     model.bert.encoder.eval()
     model.classifier.weight.grad = torch.ones_like(model.classifier.weight)
     before, state = {name: value.clone() for name, value in model.state_dict().items()}, torch.get_rng_state()
@@ -151,18 +145,14 @@ class Masked(nn.Module):
         return self.fc((self.embedding(input_ids) * mask).sum(1) / mask.sum(1))
 
 
-class Silent(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.encoder = encoder()
-
-    def forward(self, input_ids: Tensor) -> dict[str, str]:
+class Silent(Custom):
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Any:
         return {"answer": "none"}
 
 
 def test_a_module_without_scores_is_said() -> None:
     with pytest.raises(Unsupported, match="scores"):
-        headscope.inspect(Silent(), example_inputs={"input_ids": EXAMPLES["input_ids"]})
+        headscope.inspect(Silent(plain_mean), example_inputs=EXAMPLES)
 
 
 def _with_own_hook(model: Any) -> None:
@@ -212,12 +202,7 @@ def test_only_known_code_is_traced_without_values(
         return record(model, *given)
 
     monkeypatch.setattr(execution, "_record_forward", note)
-    model: Any = BertForSequenceClassification(
-        BertConfig(
-            vocab_size=50, hidden_size=H, num_hidden_layers=1, num_attention_heads=2, intermediate_size=20,
-            num_labels=LABELS,
-        )
-    )  # fmt: skip
+    model: Any = BERT.build(BERT.classifier, num_labels=LABELS)
     if change is not None:
         change(model)
     report = headscope.inspect(model)
@@ -226,10 +211,7 @@ def test_only_known_code_is_traced_without_values(
 
 
 def test_a_forward_that_only_fails_with_values_fails() -> None:
-    config = BertConfig(
-        vocab_size=50, hidden_size=H, num_hidden_layers=1, num_attention_heads=2, intermediate_size=20, pad_token_id=49
-    )
-    model = BertForSequenceClassification(config)
+    model: Any = BERT.build(BERT.classifier, pad_token_id=49)
     model.bert.embeddings.word_embeddings = nn.Embedding(49, H)  # without a row for the pad token
     with pytest.raises(Unsupported, match="index out of range"):
         headscope.inspect(model)

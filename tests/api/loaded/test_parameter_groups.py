@@ -24,8 +24,9 @@ def loaded(folder: Path, name: str, **options: Any) -> tuple[PreTrainedModel, di
     return cls.from_pretrained(folder, num_labels=5, output_loading_info=True, **options)
 
 
-def by_name(model: torch.nn.Module, groups: list[dict[str, Any]]) -> dict[str, str]:
+def by_name(model: torch.nn.Module, groups: list[dict[str, Any]] | None = None, **options: Any) -> dict[str, str]:
     """The group of each parameter."""
+    groups = groups or headscope.parameter_groups(model, head_lr=1e-2, base_lr=1e-4, **options)
     names = {id(item): name for name, item in model.named_parameters()}
     found = [(names[id(item)], group["name"]) for group in groups for item in group["params"]]
     assert len(found) == len(dict(found))  # none is in two
@@ -104,18 +105,18 @@ def test_a_trainer_takes_an_optimizer_made_of_them(tmp_path: Path) -> None:
 def test_frozen_and_unused_parameters_are_in_no_group(tmp_path: Path) -> None:
     model, _ = loaded(tmp_path, "bert")
     model.bert.encoder.requires_grad_(False)
-    found = by_name(model, headscope.parameter_groups(model, head_lr=1e-2, base_lr=1e-4))
+    found = by_name(model)
     assert not any("encoder" in name for name in found)
     assert "classifier.weight" in found
     model.requires_grad_(False)
     with pytest.raises(UsageError, match="every parameter is frozen"):
-        headscope.parameter_groups(model, head_lr=1e-2, base_lr=1e-4)
+        by_name(model)
 
 
 def test_what_peft_adds_is_a_group(tmp_path: Path) -> None:
     model, _ = loaded(tmp_path, "bert")
     adapted = peft.get_peft_model(model, peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"]))
-    found = by_name(adapted, headscope.parameter_groups(adapted, head_lr=1e-2, base_lr=1e-4))
+    found = by_name(adapted)
     trained = {name for name, item in adapted.named_parameters() if item.requires_grad}
     assert set(found) == trained
     assert {name for name, kind in found.items() if kind.startswith("adapter")} == {
@@ -126,22 +127,19 @@ def test_what_peft_adds_is_a_group(tmp_path: Path) -> None:
 def test_a_resized_embedding_is_not_called_loaded(tmp_path: Path) -> None:
     model, _ = loaded(tmp_path, "bert")
     model.resize_token_embeddings(120)
-    found = by_name(model, headscope.parameter_groups(model, head_lr=1e-2, base_lr=1e-4))
+    found = by_name(model)
     assert found["bert.embeddings.word_embeddings.weight"] == "unknown"
 
 
 def test_what_the_load_gave_has_to_be_known(tmp_path: Path) -> None:
-    family = FAMILIES["bert"]
-    fresh = family.build(family.classifier)
-    with pytest.raises(HeadscopeError, match="not known whether a checkpoint gave"):
-        headscope.parameter_groups(fresh, head_lr=1e-2, base_lr=1e-4)
-    model, info = loaded(tmp_path / "base", "bert")
+    model, info = loaded(tmp_path, "bert")
     copied = type(model)(model.config)
     copied.load_state_dict(model.state_dict())
-    with pytest.raises(HeadscopeError, match="not known whether a checkpoint gave"):
-        headscope.parameter_groups(copied, head_lr=1e-2, base_lr=1e-4)
-    (tmp_path / "base" / "model.safetensors").unlink()
-    found = by_name(model, headscope.parameter_groups(model, head_lr=1e-2, base_lr=1e-4, loading_info=info))
+    for fresh in (FAMILIES["bert"].build(FAMILIES["bert"].classifier), copied):
+        with pytest.raises(HeadscopeError, match="not known whether a checkpoint gave"):
+            by_name(fresh)
+    (tmp_path / "model.safetensors").unlink()
+    found = by_name(model, loading_info=info)
     assert {name for name, kind in found.items() if kind.startswith("new")} == set(info["missing_keys"])
 
 

@@ -1,11 +1,9 @@
 """`strict`: what it stops is what the loader itself says was missing, and Transformers is as it was afterwards."""
 
-import asyncio
 import copy
 import shutil
 import threading
 import warnings
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -14,56 +12,15 @@ import peft
 import pytest
 import torch
 import transformers
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from transformers import AutoModelForSequenceClassification as Auto
 
 import headscope
 from headscope.errors import HeadNotLoaded, LoadNotJudged, Unsupported
 from headscope.slices.loaded import strict as strict_loads
+from tests.api.loaded.lost import CLASSIFIER, POOLER, adapter, lost_in, without
+from tests.edits import edit_tensors
 from tests.families import FAMILIES, Family
-
-CLASSIFIER = {"classifier.weight", "classifier.bias"}
-METHODS = [
-    (transformers.PreTrainedModel, "from_pretrained"),
-    (transformers.PreTrainedModel, "_finalize_model_loading"),
-    (transformers.AutoConfig, "from_pretrained"),
-    (transformers.PreTrainedConfig, "from_pretrained"),
-]
-
-
-@pytest.fixture(autouse=True)
-def transformers_is_as_it_was() -> Iterator[None]:
-    before = [vars(owner)[name] for owner, name in METHODS]
-    yield
-    assert [vars(owner)[name] for owner, name in METHODS] == before
-
-
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """BERT as a base model, a language model, a classifier, and a classifier whose head the save lost."""
-    folder = tmp_path_factory.mktemp("saved")
-    family = FAMILIES["bert"]
-    for name, cls in (("base", family.base), ("mlm", "BertForMaskedLM"), ("whole", family.classifier)):
-        family.build(cls).save_pretrained(folder / name)
-    family.build(family.classifier).save_pretrained(folder / "lost")
-    file = folder / "lost" / "model.safetensors"
-    kept = {name: value for name, value in load_file(file).items() if name not in CLASSIFIER}
-    save_file(kept, file, metadata={"format": "pt"})
-    return folder
-
-
-def lost_in(load: Callable[[], Any], **options: Any) -> set[str]:
-    """The parameters for which a load is stopped; empty if it isn't."""
-    try:
-        with headscope.strict(**options):
-            kept = [load()]  # a model that nobody keeps is judged no more
-        kept.clear()
-    except HeadNotLoaded as err:
-        return set(err.parameters)
-    return set()
-
-
-POOLER = {"bert.pooler.dense.weight", "bert.pooler.dense.bias"}
 
 
 @pytest.mark.parametrize(
@@ -87,18 +44,6 @@ def test_a_load_without_the_head_is_stopped_unless_it_says_that_the_head_is_new(
     assert lost_in(lambda: cls.from_pretrained(saved / name, **options)) == lost
 
 
-def test_a_configuration_that_was_loaded_with_a_class_count_says_so_too(saved: Path) -> None:
-    config = transformers.AutoConfig.from_pretrained(saved / "base")
-    assert lost_in(lambda: Auto.from_pretrained(saved / "base", config=config)) == CLASSIFIER
-
-    def load() -> None:
-        Auto.from_pretrained(
-            saved / "base", config=transformers.AutoConfig.from_pretrained(saved / "base", num_labels=3)
-        )
-
-    assert lost_in(load) == set()
-
-
 @pytest.mark.parametrize("allow", ["classifier", ["classifier.weight", "classifier.bias"], ["class*"]])
 def test_what_is_allowed_may_be_new(allow: Any, saved: Path) -> None:
     assert lost_in(lambda: Auto.from_pretrained(saved / "base"), allow=allow) == set()
@@ -118,11 +63,10 @@ def test_every_family_is_stopped_for_what_the_loader_says_is_missing(family: Fam
     cls: Any = getattr(transformers, family.classifier)
     family.build(family.classifier, **family.pad_token).save_pretrained(tmp_path)
     assert lost_in(lambda: cls.from_pretrained(tmp_path)) == set()
-    file = tmp_path / "model.safetensors"
-    state = load_file(file)
-    prefix = cls.base_model_prefix
-    save_file(
-        {name: value for name, value in state.items() if name.startswith(f"{prefix}.")}, file, metadata={"format": "pt"}
+    prefix = f"{cls.base_model_prefix}."
+    edit_tensors(
+        tmp_path / "model.safetensors",
+        lambda state: {name: value for name, value in state.items() if name.startswith(prefix)},
     )
     _, info = cls.from_pretrained(tmp_path, output_loading_info=True)
     assert lost_in(lambda: cls.from_pretrained(tmp_path)) == set(info["missing_keys"]) != set()
@@ -132,31 +76,6 @@ def test_the_info_that_a_caller_asks_for_is_given(saved: Path) -> None:
     with headscope.strict():
         model, info = Auto.from_pretrained(saved / "whole", output_loading_info=True)
     assert (type(model).__name__, set(info["missing_keys"])) == ("BertForSequenceClassification", set())
-
-
-def adapter(saved: Path, folder: Path, **settings: Any) -> Path:
-    base = Auto.from_pretrained(saved / "base", num_labels=2)
-    peft.get_peft_model(base, peft.LoraConfig(target_modules=["query"], **settings)).save_pretrained(folder)
-    return folder
-
-
-LOADS: dict[str, Callable[[Path, Path], Any]] = {
-    "peft's auto class": lambda saved, folder: (
-        peft.AutoPeftModelForSequenceClassification if folder.name == "whole" else peft.AutoPeftModel
-    ).from_pretrained(folder),
-    "transformers": lambda saved, folder: Auto.from_pretrained(folder),
-    "two steps": lambda saved, folder: peft.PeftModel.from_pretrained(
-        Auto.from_pretrained(saved / "base", num_labels=2), folder
-    ),
-}
-
-
-@pytest.mark.parametrize("load", LOADS)
-def test_an_adapter_has_to_bring_the_head(load: str, saved: Path, tmp_path: Path) -> None:
-    whole = adapter(saved, tmp_path / "whole", task_type="SEQ_CLS")
-    assert lost_in(lambda: LOADS[load](saved, whole)) == set()
-    bare = adapter(saved, tmp_path / "bare")
-    assert lost_in(lambda: LOADS[load](saved, bare)) == CLASSIFIER
 
 
 def test_an_adapter_that_is_to_be_trained_may_have_a_new_head(saved: Path) -> None:
@@ -212,7 +131,7 @@ def test_a_function_is_decorated(saved: Path) -> None:
         serve("base")
 
 
-def test_who_replaced_the_method_meanwhile_keeps_it(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_replaced_the_method_meanwhile_keeps_it(saved: Path) -> None:
     before = vars(transformers.PreTrainedModel)["from_pretrained"]
     with headscope.strict():
         ours = vars(transformers.PreTrainedModel)["from_pretrained"]
@@ -237,20 +156,21 @@ def test_a_model_in_memory_is_judged(saved: Path) -> None:
     headscope.strict(model, allow="classifier")
 
 
-def test_a_load_that_cannot_be_judged_says_so(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = Auto.from_pretrained(saved / "whole")
-    model.save_pretrained(tmp_path)
-    file = tmp_path / "model.safetensors"
-    kept = {name: value for name, value in load_file(file).items() if name not in POOLER}
-    save_file(kept, file, metadata={"format": "pt"})
+@pytest.mark.parametrize(
+    ("error", "told"), [(Unsupported("no trace"), "no trace"), (IndexError("out of range"), "IndexError")]
+)
+def test_a_load_that_cannot_be_judged_says_so(
+    error: Exception, told: str, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(saved / "whole", tmp_path, dirs_exist_ok=True)
+    without(tmp_path, "pooler")
     assert lost_in(lambda: Auto.from_pretrained(tmp_path)) == POOLER
-
-    def fail(*given: Any, **options: Any) -> Any:
-        raise Unsupported("no trace")
-
-    monkeypatch.setattr("headscope.core.source.live.live_model.trace_live_model", fail)
-    with pytest.warns(LoadNotJudged, match="no trace"):
+    monkeypatch.setattr("headscope.core.source.live.live_model.trace_live_model", mock.Mock(side_effect=error))
+    with pytest.warns(LoadNotJudged, match=told):
         assert lost_in(lambda: Auto.from_pretrained(tmp_path)) == set()
+    with pytest.warns(LoadNotJudged, match=told):
+        assert lost_in(lambda: Auto.from_pretrained(saved / "mlm", num_labels=3)) == set()
+    assert lost_in(lambda: Auto.from_pretrained(saved / "base")) == CLASSIFIER
     with warnings.catch_warnings():
         warnings.simplefilter("error", LoadNotJudged)
         assert lost_in(lambda: Auto.from_pretrained(saved / "whole")) == set()
@@ -258,15 +178,6 @@ def test_a_load_that_cannot_be_judged_says_so(saved: Path, tmp_path: Path, monke
 
 def test_nothing_is_replaced_while_no_block_is_open() -> None:
     assert strict_loads._PATCHES._open == [] == strict_loads._PATCHES._replaced
-
-
-def without(folder: Path, *parts: str, name: str = "model.safetensors") -> Path:
-    """The folder after its weights have lost the tensors whose names hold one of the parts."""
-    state = load_file(folder / name)
-    kept = {key: value for key, value in state.items() if not any(part in key for part in parts)}
-    assert len(kept) < len(state)
-    save_file(kept, folder / name, metadata={"format": "pt"})
-    return folder
 
 
 SIZES = {"hidden_size": 32, "intermediate_size": 37, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -287,7 +198,7 @@ def test_a_class_whose_base_model_has_no_prefix_is_judged(tmp_path: Path) -> Non
             self.encoder, self.score = transformers.BertModel(config), torch.nn.Linear(32, 2)
             self.post_init()
 
-    Own(transformers.BertConfig(**SIZES, vocab_size=99)).save_pretrained(tmp_path / "own")
+    Own(FAMILIES["bert"].build_config()).save_pretrained(tmp_path / "own")
     assert lost_in(lambda: Own.from_pretrained(tmp_path / "own")) == set()
     with pytest.warns(LoadNotJudged):  # it has no forward, so nothing tells what the scores depend on
         assert lost_in(lambda: Own.from_pretrained(without(tmp_path / "own", "score"))) == set()
@@ -309,14 +220,9 @@ def test_a_pooler_that_branches_on_a_value_is_not_judged_silently(tmp_path: Path
             self.bert.pooler = Gated()
             self.post_init()
 
-    Own(transformers.BertConfig(**SIZES, vocab_size=99)).save_pretrained(tmp_path / "own")
+    Own(FAMILIES["bert"].build_config()).save_pretrained(tmp_path / "own")
     with pytest.warns(LoadNotJudged, match="branches on a floating-point value"):
         assert lost_in(lambda: Own.from_pretrained(without(tmp_path / "own", "gate"))) == set()
-
-
-def test_a_file_of_an_adapter_that_lost_the_head_is_stopped(saved: Path, tmp_path: Path) -> None:
-    folder = without(adapter(saved, tmp_path, task_type="SEQ_CLS"), "classifier", name="adapter_model.safetensors")
-    assert lost_in(lambda: Auto.from_pretrained(folder)) == CLASSIFIER
 
 
 def test_an_adapter_is_judged_when_it_is_loaded(saved: Path, tmp_path: Path) -> None:
@@ -324,33 +230,12 @@ def test_an_adapter_is_judged_when_it_is_loaded(saved: Path, tmp_path: Path) -> 
     auto = peft.AutoPeftModelForSequenceClassification
     assert lost_in(lambda: auto.from_pretrained(whole).merge_and_unload()) == set()
 
-    def base() -> Any:
-        return Auto.from_pretrained(saved / "base", num_labels=2)
-
-    assert lost_in(lambda: peft.PeftModel.from_pretrained(base(), bare).merge_and_unload()) == CLASSIFIER
-
     def nested() -> None:
         with headscope.strict():
-            model = base()
+            model = Auto.from_pretrained(saved / "base", num_labels=2)
         peft.PeftModel.from_pretrained(model, bare)
 
     assert lost_in(nested) == CLASSIFIER
-
-
-def test_the_body_of_a_coroutine_and_of_a_generator_is_judged(saved: Path) -> None:
-    @headscope.strict()
-    async def serve() -> Any:
-        return Auto.from_pretrained(saved / "base")
-
-    @headscope.strict()
-    def each() -> Iterator[Any]:
-        yield 1
-        yield Auto.from_pretrained(saved / "base")
-
-    with pytest.raises(HeadNotLoaded):
-        asyncio.run(serve())
-    with pytest.raises(HeadNotLoaded):
-        list(each())
 
 
 def test_another_size_of_the_base_model_is_not_forgiven(saved: Path) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 import transformers
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
@@ -20,6 +19,7 @@ import headscope
 from headscope.core.facts.verdict import Verdict
 from headscope.errors import UsageError
 from tests.families import FAMILIES
+from tests.states.table.small import one_process
 
 BERT = transformers.BertForSequenceClassification
 NAMED = {"id2label": {0: "a", 1: "b", 2: "c"}, "label2id": {"a": 0, "b": 1, "c": 2}}
@@ -35,11 +35,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def one_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    store = dist.FileStore(str(tmp_path_factory.mktemp("store") / "file"), 1)
-    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with one_process(tmp_path_factory.mktemp("store")):
+        yield
 
 
 def compiled(model: Any) -> Any:
@@ -73,44 +71,38 @@ def flattened(model: Any, **more: Any) -> Any:
 
 
 LAYERS = ModuleWrapPolicy({BertLayer})
-WHOLE: list[tuple[str, Wrap, tuple[str, ...]]] = [
-    ("ddp", nn.parallel.DistributedDataParallel, ("DistributedDataParallel",)),
-    ("dp", nn.DataParallel, ("DataParallel",)),
-    ("compiled", compiled, ("OptimizedModule",)),
-    ("prepared", prepared, ("Accelerator",)),
-    ("adapter", with_adapter, ("PeftModelForSequenceClassification",)),
-    (
-        "ddp of compiled of adapter",
+FLAT = ("FullyShardedDataParallel",)
+WHOLE: dict[str, tuple[Wrap, tuple[str, ...]]] = {
+    "ddp": (nn.parallel.DistributedDataParallel, ("DistributedDataParallel",)),
+    "dp": (nn.DataParallel, ("DataParallel",)),
+    "compiled": (compiled, ("OptimizedModule",)),
+    "prepared": (prepared, ("Accelerator",)),
+    "adapter": (with_adapter, ("PeftModelForSequenceClassification",)),
+    "ddp of compiled of adapter": (
         lambda model: nn.parallel.DistributedDataParallel(compiled(with_adapter(model))),
         ("DistributedDataParallel", "OptimizedModule", "PeftModelForSequenceClassification"),
     ),
-    ("compiled of ddp", lambda model: compiled(nn.DataParallel(model)), ("OptimizedModule", "DataParallel")),
-]
-SHARDED: list[tuple[str, Wrap, tuple[str, ...]]] = [
-    ("fully_shard", sharded, ("FSDPModule",)),
-    ("compiled of fully_shard", lambda model: compiled(sharded(model)), ("OptimizedModule", "FSDPModule")),
-    ("flat", lambda model: flattened(model, use_orig_params=False), ("FullyShardedDataParallel",)),
-    ("original", lambda model: flattened(model, use_orig_params=True), ("FullyShardedDataParallel",)),
-    (
-        "flat by layer",
-        lambda model: flattened(model, use_orig_params=False, auto_wrap_policy=LAYERS),
-        ("FullyShardedDataParallel",),
-    ),
-    (
-        "original by layer",
-        lambda model: flattened(model, use_orig_params=True, auto_wrap_policy=LAYERS),
-        ("FullyShardedDataParallel",),
-    ),
-]
+    "compiled of ddp": (lambda model: compiled(nn.DataParallel(model)), ("OptimizedModule", "DataParallel")),
+}
+SHARDED: dict[str, tuple[Wrap, tuple[str, ...]]] = {
+    "fully_shard": (sharded, ("FSDPModule",)),
+    "compiled of fully_shard": (lambda model: compiled(sharded(model)), ("OptimizedModule", "FSDPModule")),
+    "flat": (lambda model: flattened(model, use_orig_params=False), FLAT),
+    "original": (lambda model: flattened(model, use_orig_params=True), FLAT),
+    "flat by layer": (lambda model: flattened(model, use_orig_params=False, auto_wrap_policy=LAYERS), FLAT),
+    "original by layer": (lambda model: flattened(model, use_orig_params=True, auto_wrap_policy=LAYERS), FLAT),
+}
+over_whole = pytest.mark.parametrize(("wrap", "wrappers"), WHOLE.values(), ids=WHOLE)
+over_sharded = pytest.mark.parametrize(("wrap", "wrappers"), SHARDED.values(), ids=SHARDED)
 
 
 def names_and_shapes(report: Any) -> dict[str, tuple[int, ...]]:
     return {item.name: item.shape for item in report.weights.parameters if not item.is_buffer}
 
 
-@pytest.mark.parametrize(("name", "wrap", "wrappers"), WHOLE, ids=[row[0] for row in WHOLE])
+@over_whole
 def test_the_model_inside_is_examined_and_its_wrappers_are_named(
-    name: str, wrap: Wrap, wrappers: tuple[str, ...], folder: Path
+    wrap: Wrap, wrappers: tuple[str, ...], folder: Path
 ) -> None:
     model = BERT.from_pretrained(folder)
     made = wrap(model)
@@ -129,10 +121,8 @@ def test_the_model_inside_is_examined_and_its_wrappers_are_named(
     assert {item.name: item.status for item in weights.weights.parameters} == plain
 
 
-@pytest.mark.parametrize(("name", "wrap", "wrappers"), WHOLE, ids=[row[0] for row in WHOLE])
-def test_the_scores_of_a_pass_are_those_of_the_wrapper(
-    name: str, wrap: Wrap, wrappers: tuple[str, ...], folder: Path
-) -> None:
+@over_whole
+def test_the_scores_of_a_pass_are_those_of_the_wrapper(wrap: Wrap, wrappers: tuple[str, ...], folder: Path) -> None:
     made = wrap(BERT.from_pretrained(folder)).eval()
     with torch.no_grad():
         wanted = made(**TOKENS).logits.float()
@@ -143,9 +133,9 @@ def test_the_scores_of_a_pass_are_those_of_the_wrapper(
     assert [chances[label] for label in "abc"] == pytest.approx(wanted.softmax(-1)[0].tolist(), abs=1e-6)
 
 
-@pytest.mark.parametrize(("name", "wrap", "wrappers"), SHARDED, ids=[row[0] for row in SHARDED])
+@over_sharded
 def test_shards_have_the_names_and_shapes_of_the_whole_model(
-    name: str, wrap: Wrap, wrappers: tuple[str, ...], folder: Path
+    wrap: Wrap, wrappers: tuple[str, ...], folder: Path
 ) -> None:
     model = BERT.from_pretrained(folder)
     plain = headscope.inspect(model)
@@ -170,10 +160,8 @@ def test_shards_have_the_names_and_shapes_of_the_whole_model(
     assert (shapes.device, shapes.logits_shape, shapes.logits) == ("meta", ("batch", 3), ())
 
 
-@pytest.mark.parametrize(("name", "wrap", "wrappers"), SHARDED, ids=[row[0] for row in SHARDED])
-def test_what_shards_do_not_show_is_not_determined(
-    name: str, wrap: Wrap, wrappers: tuple[str, ...], folder: Path
-) -> None:
+@over_sharded
+def test_what_shards_do_not_show_is_not_determined(wrap: Wrap, wrappers: tuple[str, ...], folder: Path) -> None:
     made = wrap(BERT.from_pretrained(folder))
     optimizer = torch.optim.SGD(made.parameters(), lr=0.1)
     result = headscope.check(made, "training", optimizer=optimizer)
@@ -217,7 +205,7 @@ def test_layers_that_save_activations_are_compared_by_their_own_names(folder: Pa
 
 def test_a_wrapped_model_stays_as_it_was(folder: Path) -> None:
     made = nn.parallel.DistributedDataParallel(BERT.from_pretrained(folder)).train()
-    before = copy.deepcopy({name: item.clone() for name, item in made.state_dict().items()})
+    before = copy.deepcopy(made.state_dict())
     headscope.forward(made, example_inputs=TOKENS)
     assert made.training
     assert all(torch.equal(item, before[name]) for name, item in made.state_dict().items())

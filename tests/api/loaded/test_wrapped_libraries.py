@@ -14,7 +14,8 @@ from headscope.core.facts.report import LoadVerdict
 from headscope.core.facts.verdict import Verdict
 from headscope.errors import HeadNotLoaded, Unsupported, UsageError
 from headscope.facts import PoolingKind
-from tests.scorers import WORDS, save_language_model, save_tokenizer
+from tests.chains import save_base
+from tests.scorers import save_language_model, save_tokenizer
 
 H = 16
 TOKENS = {"input_ids": torch.randint(6, 90, (3, 7)), "attention_mask": torch.ones(3, 7, dtype=torch.long)}
@@ -22,34 +23,23 @@ TOKENS["attention_mask"][0, 4:] = 0
 TEXTS = ["w1 w2 w3", "w4 w5", "w6 w7 w8 w9"]
 
 
-def settings(**more: Any) -> transformers.BertConfig:
-    return transformers.BertConfig(
-        vocab_size=len(WORDS), hidden_size=H, num_hidden_layers=2, num_attention_heads=2, intermediate_size=20,
-        max_position_embeddings=64, pad_token_id=0, **more,
-    )  # fmt: skip
-
-
-def saved(model: Any, folder: Path) -> str:
-    torch.manual_seed(0)
-    for item in model.parameters():
-        nn.init.normal_(item, std=0.3)
-    model.save_pretrained(folder)
-    save_tokenizer(folder)
+def saved(folder: Path, kind: str = "ForSequenceClassification", **settings: Any) -> str:
+    save_base("Bert", folder, kind=kind, **settings)
     return str(folder)
 
 
 @pytest.fixture
 def base(tmp_path: Path) -> str:
-    return saved(transformers.BertModel(settings()), tmp_path / "base")
+    return saved(tmp_path / "base", "Model")
 
 
 @pytest.fixture
 def classifier(tmp_path: Path) -> str:
-    return saved(transformers.BertForSequenceClassification(settings(num_labels=3)), tmp_path / "classifier")
+    return saved(tmp_path / "classifier", num_labels=3)
 
 
 def close(shown: Any, wanted: Any) -> bool:
-    values = torch.as_tensor(wanted, dtype=torch.float32)
+    values = torch.as_tensor(wanted, dtype=torch.float32).detach()
     return torch.allclose(torch.tensor(shown.logits), values.reshape(len(shown.logits), -1), atol=1e-5)
 
 
@@ -94,8 +84,7 @@ def test_the_modules_after_an_encoder_are_its_head(more: tuple[str, ...], formul
     assert own == ({"2.linear.weight": "unknown", "2.linear.bias": "unknown"} if "dense" in more else {})
     inside = [item for item in report.weights.parameters if item.name.startswith("0.") and not item.is_buffer]
     assert {item.status.value for item in inside} == {"loaded"}
-    with torch.no_grad():
-        assert close(shown, model(dict(TOKENS))["sentence_embedding"])
+    assert close(shown, model(dict(TOKENS))["sentence_embedding"])
     verdict = headscope.check(model, "inference").verdict
     assert verdict is (Verdict.FAILED if "dense" in more else Verdict.PASSED)  # as PyTorch drew it
     if "dense" in more:
@@ -105,24 +94,22 @@ def test_the_modules_after_an_encoder_are_its_head(more: tuple[str, ...], formul
 
 def test_a_sparse_encoder_gives_its_own_vector(tmp_path: Path) -> None:
     library = pytest.importorskip("sentence_transformers")
-    folder = saved(transformers.BertForMaskedLM(settings()), tmp_path / "mlm")
-    model = library.SparseEncoder(folder, device="cpu").eval()
+    model = library.SparseEncoder(saved(tmp_path, "ForMaskedLM"), device="cpu").eval()
     report, shown = headscope.inspect(model), headscope.forward(model, example_inputs=TOKENS)
     assert (report.model.class_name, report.head.pooling.kind) == ("SparseEncoder", PoolingKind.MAX)
-    with torch.no_grad():
-        assert close(shown, model(dict(TOKENS))["sentence_embedding"])
+    assert close(shown, model(dict(TOKENS))["sentence_embedding"])
 
 
 @pytest.mark.parametrize(("labels", "activation"), [(1, "sigmoid"), (3, "none")])
 def test_a_cross_encoder_puts_its_own_function_on_the_scores(labels: int, activation: str, tmp_path: Path) -> None:
     library = pytest.importorskip("sentence_transformers")
-    folder = saved(transformers.BertForSequenceClassification(settings(num_labels=labels)), tmp_path / "pairs")
-    model = library.CrossEncoder(folder, device="cpu")
+    model = library.CrossEncoder(saved(tmp_path, num_labels=labels), device="cpu")
     pairs = [("w1 w2", "w3"), ("w4", "w5 w6"), ("w7", "w8")]
     inputs = dict(model.tokenizer([a for a, _ in pairs], [b for _, b in pairs], return_tensors="pt", padding=True))
     report, shown = headscope.inspect(model), headscope.forward(model, example_inputs=inputs)
     assert report.model.wrappers == ("CrossEncoder",)
     assert (report.model.class_name, report.model.activation) == ("BertForSequenceClassification", activation)
+    assert report.head.formula == headscope.inspect(model[0].model).head.formula
     wanted = torch.as_tensor(model.predict(pairs)).reshape(3, -1)
     names = report.model.labels
     chances = [[{item.label: item.probability for item in row.scores}[name] for name in names] for row in shown.scored]
@@ -150,8 +137,7 @@ def test_a_cross_encoder_of_a_language_model_scores_by_rows(no: int | None, form
     report, shown = headscope.inspect(model), headscope.forward(model, example_inputs=TOKENS)
     assert report.head.formula == f"logits = {formula}"
     assert (report.model.num_labels, report.model.labels, report.model.activation) == (1, (), "sigmoid")
-    with torch.no_grad():
-        assert close(shown, model(dict(TOKENS))["scores"])
+    assert close(shown, model(dict(TOKENS))["scores"])
     assert not [item for item in headscope.check(model).findings if item.id == "HS303"]  # it pads on the left
 
 
@@ -223,8 +209,7 @@ def test_a_value_head_gives_one_score_for_each_token(tmp_path: Path) -> None:
         ("v_head.summary.weight", (1, H)), ("v_head.summary.bias", (1,)),
     ]  # fmt: skip
     assert (report.model.num_labels, report.model.labels) == (1, ())
-    with torch.no_grad():
-        value = model(**TOKENS)[2]
+    value = model(**TOKENS)[2]
     assert shown.logits_shape == tuple(value.shape)
     assert close(shown, value)
     assert headscope.check(model, "inference").verdict is Verdict.NOT_DETERMINED
@@ -239,8 +224,7 @@ def test_a_saved_value_head_gives_what_trl_computes(tmp_path: Path) -> None:
     tokenizer = save_tokenizer(tmp_path / "saved")
     assert headscope.inspect(tmp_path / "saved").verdict is LoadVerdict.COMPLETE
     shown = headscope.forward(tmp_path / "saved", device="cpu", text=["w1 w3 w5"])
-    with torch.no_grad():
-        value = model(**tokenizer(["w1 w3 w5"], return_tensors="pt"))[2]
+    value = model(**tokenizer(["w1 w3 w5"], return_tensors="pt"))[2]
     assert torch.allclose(torch.tensor(shown.logits).squeeze(-1), value, atol=1e-5)
 
 
@@ -297,8 +281,7 @@ def test_a_lightning_module_shows_what_its_forward_gives(classifier: str, base: 
     as_if_trained(made["Heading"].head)
     assert headscope.check(made["Heading"], "inference").verdict is Verdict.NOT_DETERMINED
     for name in ("Passing", "Changing", "Heading"):
-        with torch.no_grad():
-            returned = made[name](**TOKENS)
+        returned = made[name](**TOKENS)
         wanted = returned if isinstance(returned, torch.Tensor) else returned.logits
         assert close(headscope.forward(made[name], example_inputs=TOKENS), wanted)
     with pytest.raises(Unsupported, match="Headless"):
@@ -325,7 +308,7 @@ LOADS = {
 @pytest.mark.parametrize("load", LOADS)
 def test_a_library_that_draws_a_head_is_stopped_inside_strict(load: str, base: str, tmp_path: Path) -> None:
     pytest.importorskip("sentence_transformers")
-    saved(transformers.BertForSequenceClassification(settings(num_labels=1)), tmp_path / "whole")
+    saved(tmp_path / "whole", num_labels=1)
     with pytest.raises(HeadNotLoaded, match="classifier") as caught, headscope.strict():
         LOADS[load](base, tmp_path / "out")
     assert set(caught.value.parameters) == {"classifier.weight", "classifier.bias"}

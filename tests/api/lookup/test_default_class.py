@@ -13,7 +13,7 @@ from headscope import api
 from headscope.core.upstream.torch import on_meta
 from headscope.errors import Offline, Unsupported, UsageError
 from headscope.facts import CheckpointKind, ParameterStatus
-from headscope.shell import main
+from tests.families import FAMILIES
 
 _CLASSES = {
     "BertForSequenceClassification": transformers.BertConfig,
@@ -56,14 +56,12 @@ def test_labels_are_counted_as_asked() -> None:
 
 
 @pytest.mark.parametrize("command", ["inspect", "diagram", "forward"])
-def test_commands_that_need_no_weights_take_a_class(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([command, "BertForSequenceClassification"]) == 0
-    assert "BertForSequenceClassification" in capsys.readouterr().out
+def test_commands_that_need_no_weights_take_a_class(command: str, show: Callable[..., str]) -> None:
+    assert "BertForSequenceClassification" in show(command, "BertForSequenceClassification")
 
 
-def test_the_screen_says_that_no_checkpoint_was_read(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["inspect", "BertForSequenceClassification"])
-    shown = " ".join(capsys.readouterr().out.split())
+def test_the_screen_says_that_no_checkpoint_was_read(show: Callable[..., str]) -> None:
+    shown = " ".join(show("inspect", "BertForSequenceClassification").split())
     assert "BertForSequenceClassification in its default" in shown
     assert "headscope check Bert" not in shown
 
@@ -78,10 +76,10 @@ def test_what_needs_weights_says_to_name_a_checkpoint(use: Callable[[str], objec
 
 
 def test_a_folder_of_that_name_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "BertForSequenceClassification"
-    transformers.BertForSequenceClassification(transformers.BertConfig(num_hidden_layers=1)).save_pretrained(folder)
+    name = "BertForSequenceClassification"
+    FAMILIES["bert"].build(name).save_pretrained(tmp_path / name)
     monkeypatch.chdir(tmp_path)
-    assert api.inspect("BertForSequenceClassification").checkpoint.kind is CheckpointKind.LOCAL
+    assert api.inspect(name).checkpoint.kind is CheckpointKind.LOCAL
 
 
 @pytest.mark.parametrize(
@@ -94,9 +92,8 @@ def test_a_class_without_a_head_is_refused_with_those_that_have_one(name: str) -
 
 
 def test_a_name_with_an_underscore_is_a_class_too() -> None:
-    assert (
-        api.inspect("Qwen3_5TextForSequenceClassification").model.class_name == "Qwen3_5TextForSequenceClassification"
-    )
+    name = "Qwen3_5TextForSequenceClassification"
+    assert api.inspect(name).model.class_name == name
 
 
 @pytest.mark.parametrize("wrong", ["BertForSequenceClasification", "bertforsequenceclassification"])
@@ -119,9 +116,8 @@ def test_another_task_than_that_of_the_class_is_refused() -> None:
         api.inspect("BertForSequenceClassification", task="ner")
 
 
-def test_json_says_what_kind_of_thing_was_examined(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["inspect", "BertForSequenceClassification", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["checkpoint"]["kind"] == "class"
+def test_json_says_what_kind_of_thing_was_examined(show: Callable[..., str]) -> None:
+    assert json.loads(show("inspect", "BertForSequenceClassification", "--json"))["checkpoint"]["kind"] == "class"
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ The kept atlas stands for all of them: each of its classes is traced again by a 
 """
 
 import json
-import subprocess
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module, metadata
 from pathlib import Path
@@ -20,7 +20,6 @@ from headscope.core.trace.slice.stages import function_operations, module_operat
 from headscope.errors import UsageError
 from headscope.facts import PoolingKind, Task
 from scripts.pages.atlas_page import atlas_page
-from tests import warm
 
 ROOT = Path(__file__).resolve().parents[3]
 MISSING_DEPENDENCY = "an optional dependency is missing"
@@ -212,19 +211,14 @@ def test_every_operation_of_a_traced_head_is_a_known_one(atlas: tuple[HeadEntry,
     assert ran <= function_operations() | module_operations()
 
 
-def test_the_command_prints_a_line_for_each_class() -> None:
-    command = [*warm.python(), "-m", "headscope", "heads", "xlnet", "--task", "sequence-classification"]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0
-    assert "XLNetForSequenceClassification" in ran.stdout
-    assert "1 head: 1 traced, 1 confirmed" in ran.stdout
+def test_the_command_prints_a_line_for_each_class(show: Callable[..., str]) -> None:
+    shown = show("heads", "xlnet", "--task", "sequence-classification")
+    assert "XLNetForSequenceClassification" in shown
+    assert "1 head: 1 traced, 1 confirmed" in shown
 
 
-def test_quiet_names_each_class_once(capsys: pytest.CaptureFixture[str]) -> None:
-    from headscope.shell import main
-
-    assert main(["heads", "distilbert", "-q"]) == 0
-    names = capsys.readouterr().out.split()
+def test_quiet_names_each_class_once(show: Callable[..., str]) -> None:
+    names = show("heads", "distilbert", "-q").split()
     assert names == sorted(set(names), key=names.index)
     assert "DistilBertForSequenceClassification" in names
     assert all(name.startswith("DistilBert") for name in names)

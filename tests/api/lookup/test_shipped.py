@@ -137,13 +137,6 @@ def tokenizer_of(entry: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.delenv("HEADSCOPE_NO_CACHE", raising=False)
-    monkeypatch.setenv("HEADSCOPE_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "model"
-
-
 @pytest.mark.parametrize("number", range(STRUCTURES))
 def test_a_shipped_structure_is_what_an_examination_gives(number: int, place: Path) -> None:
     place.mkdir()
@@ -306,21 +299,14 @@ def test_without_the_cache_everything_is_traced(place: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("damage", ["missing", "empty", "cut", "flipped"])
-def test_damaged_facts_are_not_used(damage: str, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("no_shipped_facts")
+def test_damaged_facts_are_not_used(damage: str, place: Path) -> None:
     whole = bytearray(PLACE.read_bytes())
     whole[1577] ^= 4  # in the first part, which is always read
     other = {"missing": None, "empty": b"", "cut": PLACE.read_bytes()[:-1], "flipped": bytes(whole)}[damage]
     if other is not None:
-        (tmp_path / "facts.zip").write_bytes(other)
-    entry = first_entry()
-    monkeypatch.setattr(shipped, "PLACE", tmp_path / "facts.zip")
-    shipped.shipped.cache_clear()
-    try:
-        place.mkdir()
-        write(checkpoint_of(entry, 4, random.Random(1)), place)
-        assert not headscope.inspect(place, cache=True).is_shipped
-    finally:
-        shipped.shipped.cache_clear()
+        shipped.PLACE.write_bytes(other)
+    assert not is_shipped(place)
 
 
 PROCESS = """
@@ -352,6 +338,36 @@ def test_the_first_look_at_a_known_structure_imports_no_torch(place: Path, comma
         [*warm.python(warm.LIGHT), "-c", PROCESS, *arguments], capture_output=True, text=True, check=False, timeout=120
     )
     assert ran.returncode == 0, ran.stderr
+
+
+_IDLE_MODULES = """
+import sys
+from pathlib import Path
+ran = set()
+def note_call(frame, event, argument):
+    # The body of a module and that of a class are frames too, but run at every import.
+    if event == "call" and frame.f_code.co_flags & 2:
+        ran.add(frame.f_code.co_filename)
+sys.setprofile(note_call)
+from headscope.shell import main
+try:
+    main(sys.argv[1:])
+finally:
+    sys.setprofile(None)
+    for name, module in sorted(sys.modules.items()):
+        file = getattr(module, "__file__", None) or "__init__.py"
+        if name.startswith("headscope.") and Path(file).name != "__init__.py" and file not in ran:
+            print(name, file=sys.stderr)
+"""
+_MOST_IDLE = 25
+
+
+def test_an_inspect_of_a_known_structure_imports_few_modules_that_run_nothing(place: Path) -> None:
+    assert is_shipped(place)
+    command = [*warm.python(warm.LIGHT, anew=True), "-c", _IDLE_MODULES, "inspect", str(place)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    idle = [line for line in ran.stderr.splitlines() if line.startswith("headscope.")]
+    assert 0 < len(idle) <= _MOST_IDLE, "\n".join(idle)
 
 
 def test_a_class_is_shown_as_it_is_traced(place: Path) -> None:

@@ -30,17 +30,10 @@ BART = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.delenv("HEADSCOPE_NO_CACHE", raising=False)
-    monkeypatch.setenv("HEADSCOPE_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "model"
-
-
 def saved(name: str, fields: dict[str, Any], dtype: str, count: int, problem: str | None) -> Checkpoint:
     cls = getattr(transformers, name)  # a configuration writes into the dicts that it's given
     manifest = saved_manifest(cls, cls.config_class(**deepcopy(fields)), dtype, count, problem)
-    return headers(dict(manifest.config), manifest.tensors)
+    return headers("", dict(manifest.config), manifest.tensors)
 
 
 def is_known_as_traced(folder: Path) -> bool:

@@ -57,9 +57,8 @@ def test_without_a_traced_head_nothing_is_said_of_it() -> None:
     assert table["live"].isna().all()
 
 
-def test_a_report_from_the_cache_has_the_same_table(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("HEADSCOPE_NO_CACHE", raising=False)
-    monkeypatch.setenv("HEADSCOPE_CACHE", str(tmp_path))
+@pytest.mark.usefixtures("own_cache")
+def test_a_report_from_the_cache_has_the_same_table() -> None:
     pd.testing.assert_frame_equal(inspected().to_pandas(), inspected().to_pandas())
 
 

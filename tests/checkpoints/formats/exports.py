@@ -42,9 +42,13 @@ def converted(model: PreTrainedModel) -> dict[str, Any]:
 
 
 def write_gguf(
-    model: PreTrainedModel, path: Path, *, pooling: Any = None, labels: list[str] | None = None, without: str = "-"
-) -> Path:
-    """The model as a GGUF file; `labels` in place of the model's own, `without` tensors whose names begin so."""
+    model: PreTrainedModel, path: Path, *, pooling: Any = None, labels: list[str] | None = None, without: str = "-",
+    quantized: str = "-",
+) -> Path:  # fmt: skip
+    """The model as a GGUF file; `labels` in place of the model's own, `without` tensors whose names begin so.
+
+    Matrices whose names begin with `quantized` are in Q8_0.
+    """
     writer = gguf.GGUFWriter(str(path), gguf.MODEL_ARCH_NAMES[ARCHITECTURES[model.config.model_type]])
     writer.add_token_list(["[PAD]", "[CLS]", "word"])
     if pooling is not None:
@@ -53,8 +57,9 @@ def write_gguf(
     if texts:
         writer.add_classifier_output_labels(texts)
     for name, array in converted(model).items():
+        kind = gguf.GGMLQuantizationType.Q8_0 if name.startswith(quantized) and array.ndim > 1 else None
         if not name.startswith(without):
-            writer.add_tensor(name, array)
+            writer.add_tensor(name, gguf.quants.quantize(array, kind) if kind else array, raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -41,10 +41,10 @@ def write_onnx(model: nn.Module, path: Path, *, dynamo: bool = False, images: bo
     return path
 
 
-def with_labels(path: Path, labels: list[str] | dict[str, str]) -> Path:
-    """The file with labels in its metadata."""
+def with_labels(path: Path, labels: list[str] | str) -> Path:
+    """The file with labels in its metadata, or with this text in their place."""
     model = onnx.load(str(path))
-    onnx.helper.set_model_props(model, {"id2label": json.dumps(labels)})
+    onnx.helper.set_model_props(model, {"id2label": labels if isinstance(labels, str) else json.dumps(labels)})
     onnx.save(model, str(path))
     return path
 

@@ -72,7 +72,9 @@ def _text(content: bytes) -> bytes:
     [
         (b"", Malformed, "not a whole GGUF file"),
         (b"GGML" + b"\0" * 40, Malformed, "is not a GGUF file"),
-        (_header(version=1), Unsupported, "GGUF of version 1"),
+        (_header(version=2**31), Unsupported, "GGUF of version 2147483648"),
+        (_header(version=1), Unsupported, "convert it again"),
+        (_header(version=4), Unsupported, "update headscope"),
         (_header(tensors=2**63), Malformed, "over the limit"),
         (_header(settings=2**63), Malformed, "over the limit"),
         (_header(tensors=1), Malformed, "not a whole GGUF file"),
@@ -87,17 +89,9 @@ def _text(content: bytes) -> bytes:
 def test_a_broken_file_is_refused_at_once(tmp_path: Path, data: bytes, error: type[HeadscopeError], said: str) -> None:
     file = tmp_path / "model.gguf"
     file.write_bytes(data)
-    with pytest.raises(error, match=said):
+    with pytest.raises(error) as caught:
         read_gguf(LocalBytes(file, file.name))
-
-
-@pytest.mark.parametrize(("version", "hint"), [(1, "convert it again"), (4, "update headscope")])
-def test_the_hint_on_another_version_says_which_side_is_old(version: int, hint: str, tmp_path: Path) -> None:
-    file = tmp_path / "model.gguf"
-    file.write_bytes(_header(version=version))
-    with pytest.raises(Unsupported) as caught:
-        read_gguf(LocalBytes(file, file.name))
-    assert hint in caught.value.hint
+    assert said in f"{caught.value.message}: {caught.value.hint}"
 
 
 def test_no_truncation_and_no_flipped_byte_gets_past_the_errors(tmp_path: Path) -> None:

@@ -24,18 +24,11 @@ exports = pytest.importorskip("tests.checkpoints.formats.exports")
 RANK = gguf.PoolingType.RANK
 LABELS = ["neg", "neutral", "pos"]
 NAMED = {"id2label": dict(enumerate(LABELS)), "label2id": {name: at for at, name in enumerate(LABELS)}}
+LAYERS = ["cls.weight", "cls.bias", "cls.output.weight", "cls.output.bias"]
 HEADS: dict[str, tuple[PoolingKind, list[str], list[str]]] = {
     "bert": (PoolingKind.FIRST_TOKEN, ["linear"], ["cls.output.weight", "cls.output.bias"]),
-    "distilbert": (
-        PoolingKind.FIRST_TOKEN,
-        ["linear", "tanh", "linear"],
-        ["cls.weight", "cls.bias", "cls.output.weight", "cls.output.bias"],
-    ),
-    "roberta": (
-        PoolingKind.FIRST_TOKEN,
-        ["linear", "tanh", "linear"],
-        ["cls.weight", "cls.bias", "cls.output.weight", "cls.output.bias"],
-    ),
+    "distilbert": (PoolingKind.FIRST_TOKEN, ["linear", "tanh", "linear"], LAYERS),
+    "roberta": (PoolingKind.FIRST_TOKEN, ["linear", "tanh", "linear"], LAYERS),
     "modernbert": (
         PoolingKind.MASKED_MEAN,
         ["linear", "gelu", "layer_norm", "linear"],

@@ -1,7 +1,6 @@
 """The head of an ONNX file, against the modeling source of what was exported, and against onnx's own reading."""
 
 import builtins
-import importlib.util
 import json
 import sys
 from collections.abc import Callable
@@ -80,6 +79,12 @@ POOLS: dict[str, tuple[Pool, PoolingKind]] = {
 }
 
 
+def of_first(folder: Path) -> Path:
+    """A classifier of the first token, exported."""
+    exported: Path = exports.write_onnx(exports.Pooled(POOLS["first"][0]), folder / "m.onnx")
+    return exported
+
+
 @pytest.mark.parametrize("name", POOLS)
 def test_the_pooling_is_read_from_the_node_where_the_token_axis_disappears(name: str, tmp_path: Path) -> None:
     pool, kind = POOLS[name]
@@ -114,7 +119,7 @@ def test_what_is_not_clear_is_not_determined(name: str, tmp_path: Path) -> None:
 
 
 def test_several_outputs_without_logits_are_not_determined(tmp_path: Path) -> None:
-    path = exports.write_onnx(exports.Pooled(POOLS["first"][0]), tmp_path / "m.onnx")
+    path = of_first(tmp_path)
     model = onnx.load(str(path))
     for node in model.graph.node:
         node.output[:] = ["scores" if name == "logits" else name for name in node.output]
@@ -177,11 +182,7 @@ def test_a_configuration_that_names_other_labels_leaves_a_gap(
     ],
 )
 def test_labels_come_from_the_metadata(text: str, labels: tuple[str, ...], tmp_path: Path) -> None:
-    path = exports.write_onnx(exports.Pooled(POOLS["first"][0]), tmp_path / "m.onnx")
-    model = onnx.load(str(path))
-    onnx.helper.set_model_props(model, {"id2label": text})
-    onnx.save(model, str(path))
-    assert head_of(path).labels == labels
+    assert head_of(exports.with_labels(of_first(tmp_path), text)).labels == labels
 
 
 def test_a_quantized_layer_is_known_by_its_node(tmp_path: Path) -> None:
@@ -232,7 +233,7 @@ def test_large_weights_are_not_read(tmp_path: Path) -> None:
 
 
 def test_weights_beside_the_file_are_not_looked_for(tmp_path: Path) -> None:
-    path = exports.write_onnx(exports.Pooled(POOLS["first"][0]), tmp_path / "m.onnx")
+    path = of_first(tmp_path)
     expected = head_of(path)
     onnx.save(
         onnx.load(str(path)), str(path), save_as_external_data=True, location="weights.data", size_threshold=0,
@@ -273,13 +274,8 @@ def test_no_truncation_and_no_flipped_byte_gets_past_the_errors(tmp_path: Path) 
 def test_without_the_package_the_hint_says_what_to_install(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = exports.write_onnx(exports.Pooled(POOLS["first"][0]), tmp_path / "m.onnx")
-    find = importlib.util.find_spec
-
-    def without(name: str, *rest: Any) -> Any:
-        return None if name == "onnx" else find(name, *rest)
-
-    monkeypatch.setattr("headscope.core.checkpoints.exports.onnx.graph.find_spec", without)
+    path = of_first(tmp_path)
+    monkeypatch.setattr("headscope.core.checkpoints.exports.onnx.graph.find_spec", lambda name: None)
     assert main(["inspect", str(path)]) == ExitCode.UNDETERMINED
     assert "pip install 'headscope[onnx]'" in capsys.readouterr().err
 
@@ -288,8 +284,7 @@ def test_the_command_shows_the_head_and_its_document_follows_the_schema(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    path = exports.write_onnx(exports.Pooled(POOLS["first"][0]), tmp_path / "m.onnx")
-    exports.with_labels(path, ["a", "b", "c"])
+    path = exports.with_labels(of_first(tmp_path), ["a", "b", "c"])
     assert main(["inspect", str(path)]) == ExitCode.UNDETERMINED
     shown = capsys.readouterr()
     assert "not traced" in shown.out

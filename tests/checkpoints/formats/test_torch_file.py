@@ -16,11 +16,10 @@ import pytest
 import torch
 
 from headscope.core.checkpoints.formats import torch_file
-from headscope.core.checkpoints.formats.bytes import LocalBytes
+from headscope.core.checkpoints.formats.bytes import LocalBytes, refusing_once
 from headscope.core.checkpoints.formats.torch_file import (
     read_torch_headers,
     read_torch_value,
-    refusing_once,
     torch_places,
 )
 from headscope.errors import HeadscopeError, Malformed, Unsupported
@@ -42,6 +41,11 @@ STATES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "pytorch_model.bin"
+
+
 def read(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
     headers, _ = read_torch_headers(LocalBytes(path, path.name))
     return {header.key: (header.dtype, header.shape) for header in headers}
@@ -49,8 +53,7 @@ def read(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 @pytest.mark.parametrize("zipped", [True, False], ids=["zip", "legacy"])
 @pytest.mark.parametrize("name", STATES)
-def test_names_shapes_and_dtypes_equal_what_pytorch_loads(name: str, zipped: bool, tmp_path: Path) -> None:
-    path = tmp_path / "pytorch_model.bin"
+def test_names_shapes_and_dtypes_equal_what_pytorch_loads(name: str, zipped: bool, path: Path) -> None:
     state = {key: item for key, item in STATES[name].items() if zipped or "float8" not in key}  # legacy knows none
     torch.save(state, path, _use_new_zipfile_serialization=zipped)
     loaded = torch.load(path, map_location="cpu", weights_only=True)
@@ -60,21 +63,18 @@ def test_names_shapes_and_dtypes_equal_what_pytorch_loads(name: str, zipped: boo
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
-def test_every_pickle_protocol_is_read(protocol: int, tmp_path: Path) -> None:
-    path = tmp_path / "pytorch_model.bin"
+def test_every_pickle_protocol_is_read(protocol: int, path: Path) -> None:
     torch.save(STATES["plain"], path, pickle_protocol=protocol)
     assert set(read(path)) == set(STATES["plain"])
 
 
-def test_keys_that_share_a_storage_are_grouped(tmp_path: Path) -> None:
-    path = tmp_path / "pytorch_model.bin"
+def test_keys_that_share_a_storage_are_grouped(path: Path) -> None:
     torch.save(STATES["views"] | {"other": torch.zeros(1)}, path)
     _, shared = read_torch_headers(LocalBytes(path, path.name))
     assert shared == (("head", "column", "whole"),)
 
 
-def test_the_data_is_not_read(tmp_path: Path) -> None:
-    path = tmp_path / "pytorch_model.bin"
+def test_the_data_is_not_read(path: Path) -> None:
     torch.save({"large": torch.zeros(4_000_000)}, path)
     source = LocalBytes(path, path.name)
     read_torch_headers(source)
@@ -92,8 +92,8 @@ class Payload:
 
 
 @pytest.mark.parametrize("zipped", [True, False], ids=["zip", "legacy"])
-def test_a_payload_is_named_and_never_runs(zipped: bool, tmp_path: Path) -> None:
-    path, canary = tmp_path / "pytorch_model.bin", tmp_path / "canary"
+def test_a_payload_is_named_and_never_runs(zipped: bool, path: Path) -> None:
+    canary = path.with_name("canary")
     torch.save({"w": torch.zeros(2), "x": Payload(f"touch {canary}")}, path, _use_new_zipfile_serialization=zipped)
     with pytest.raises(Malformed) as caught:
         read(path)
@@ -138,16 +138,14 @@ def zipped_pickle(path: Path, content: bytes, name: str = "archive/data.pkl", me
 
 
 @pytest.mark.parametrize("name", PICKLES)
-def test_a_pickle_that_is_no_state_dict_is_refused(name: str, tmp_path: Path) -> None:
-    path = tmp_path / "pytorch_model.bin"
+def test_a_pickle_that_is_no_state_dict_is_refused(name: str, path: Path) -> None:
     zipped_pickle(path, PICKLES[name])
     with pytest.raises(Malformed) as caught:
         read(path)
     assert "pytorch_model.bin" in caught.value.message
 
 
-def test_archives_that_pytorch_never_writes_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "pytorch_model.bin"
+def test_archives_that_pytorch_never_writes_are_refused(path: Path) -> None:
     zipped_pickle(path, pickle.dumps({}), method=zipfile.ZIP_DEFLATED)
     with pytest.raises(Malformed, match="compressed"):
         read(path)
@@ -172,27 +170,23 @@ def _end_record(**changed: int) -> Callable[[bytes], bytes]:
     return change
 
 
-def _without(record: str) -> Callable[[bytes], bytes]:
-    def change(content: bytes) -> bytes:
-        made = io.BytesIO()
-        with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(made, "w") as new:
-            for name in old.namelist():
-                if not name.endswith(record):
-                    new.writestr(name, old.read(name))
-        return made.getvalue()
+def rezipped(content: bytes, change: Callable[[str, bytes], bytes | None]) -> bytes:
+    """The archive with its records changed, by their names; None leaves one out."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(made, "w") as new:
+        for name in old.namelist():
+            record = change(name, old.read(name))
+            if record is not None:
+                new.writestr(name, record)
+    return made.getvalue()
 
-    return change
+
+def _without(record: str) -> Callable[[bytes], bytes]:
+    return lambda content: rezipped(content, lambda name, held: None if name.endswith(record) else held)
 
 
 def _version(text: bytes) -> Callable[[bytes], bytes]:
-    def change(content: bytes) -> bytes:
-        made = io.BytesIO()
-        with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(made, "w") as new:
-            for name in old.namelist():
-                new.writestr(name, text if name.endswith("/version") else old.read(name))
-        return made.getvalue()
-
-    return change
+    return lambda content: rezipped(content, lambda name, held: text if name.endswith("/version") else held)
 
 
 LIES: dict[str, Callable[[bytes], bytes]] = {
@@ -218,8 +212,7 @@ LIES: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("name", LIES)
-def test_an_archive_that_torch_load_refuses_is_refused(name: str, tmp_path: Path) -> None:
-    path = tmp_path / "pytorch_model.bin"
+def test_an_archive_that_torch_load_refuses_is_refused(name: str, path: Path) -> None:
     torch.save(STATES["plain"], path)
     path.write_bytes(LIES[name](path.read_bytes()))
     with pytest.raises(Exception):  # noqa: B017  whatever PyTorch raises
@@ -229,9 +222,8 @@ def test_an_archive_that_torch_load_refuses_is_refused(name: str, tmp_path: Path
     assert "pytorch_model.bin" in caught.value.message
 
 
-def test_an_archive_with_a_zip64_end_is_read_as_torch_load_reads_it(tmp_path: Path) -> None:
+def test_an_archive_with_a_zip64_end_is_read_as_torch_load_reads_it(path: Path) -> None:
     """PyTorch writes this record for more than 65,535 records, or over 4 GB."""
-    path = tmp_path / "pytorch_model.bin"
     torch.save(STATES["plain"], path)
     content = path.read_bytes()
     at = content.rindex(b"PK\x05\x06")
@@ -245,32 +237,24 @@ def test_an_archive_with_a_zip64_end_is_read_as_torch_load_reads_it(tmp_path: Pa
     assert set(read(path)) == set(loaded)
 
 
-def test_a_missing_storage_is_said(tmp_path: Path) -> None:
-    path = tmp_path / "pytorch_model.bin"
+def test_a_missing_storage_is_said(path: Path) -> None:
     torch.save(STATES["plain"], path)
-    with zipfile.ZipFile(path) as archive:
-        kept = {name: archive.read(name) for name in archive.namelist() if not name.endswith("/data/0")}
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, content in kept.items():
-            archive.writestr(name, content)
+    path.write_bytes(_without("/data/0")(path.read_bytes()))
     with pytest.raises(Malformed, match=r"missing|short"):
         read(path)
 
 
 def rewritten(path: Path, old: bytes, new: bytes, record: str = "data.pkl") -> None:
     """Replaces bytes of a record of the archive."""
-    with zipfile.ZipFile(path) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, content in members.items():
-            archive.writestr(name, content.replace(old, new, 1) if name.endswith(record) else content)
+    path.write_bytes(
+        rezipped(path.read_bytes(), lambda name, held: held.replace(old, new, 1) if name.endswith(record) else held)
+    )
 
 
 @pytest.mark.parametrize(
     ("old", "new"), [(b"K\x02K\x03\x86", b"K\x7fK\x03\x86"), (b"K\x03K\x01\x86", b"K\x09K\x01\x86")]
 )
-def test_a_tensor_beyond_its_storage_is_refused_as_by_pytorch(old: bytes, new: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "pytorch_model.bin"
+def test_a_tensor_beyond_its_storage_is_refused_as_by_pytorch(old: bytes, new: bytes, path: Path) -> None:
     torch.save({"w": torch.zeros(2, 3)}, path)
     assert read(path) == {"w": ("float32", (2, 3))}
     rewritten(path, old, new)
@@ -280,8 +264,7 @@ def test_a_tensor_beyond_its_storage_is_refused_as_by_pytorch(old: bytes, new: b
         torch.load(path, weights_only=True)
 
 
-def test_views_without_data_of_their_own_are_read(tmp_path: Path) -> None:
-    path = tmp_path / "pytorch_model.bin"
+def test_views_without_data_of_their_own_are_read(path: Path) -> None:
     torch.save(
         {
             "wide": torch.zeros(1, 3).expand(5000, 3),
@@ -293,8 +276,7 @@ def test_views_without_data_of_their_own_are_read(tmp_path: Path) -> None:
     assert read(path) == {"wide": ("float32", (5000, 3)), "tail": ("float32", (1, 1)), "complex": ("complex128", (2,))}
 
 
-def test_a_file_of_endless_text_is_not_read_through(tmp_path: Path) -> None:
-    path = tmp_path / "pytorch_model.bin"
+def test_a_file_of_endless_text_is_not_read_through(path: Path) -> None:
     with path.open("wb") as file:
         file.write(b"\x80\x02" + b"")
         for _ in range(40):
@@ -307,8 +289,8 @@ def test_a_file_of_endless_text_is_not_read_through(tmp_path: Path) -> None:
     assert source.bytes_read < 300_000_000 < source.size
 
 
-def test_a_pickle_over_a_limit_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, reads, read_pickle = tmp_path / "pytorch_model.bin", [], torch_file.read_pickle
+def test_a_pickle_over_a_limit_is_read_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads, read_pickle = [], torch_file.read_pickle
     zipped_pickle(path, b"\x80\x02](" + b"N" * 2_000_000 + b"e.")
     monkeypatch.setattr(torch_file, "read_pickle", lambda *given: reads.append(given[1]) or read_pickle(*given))
     source = LocalBytes(path, path.name)
@@ -323,16 +305,15 @@ def test_a_pickle_over_a_limit_is_read_once(tmp_path: Path, monkeypatch: pytest.
         read_torch_headers(source)
 
 
-def test_the_tar_format_is_refused_by_name(tmp_path: Path) -> None:
-    path = tmp_path / "pytorch_model.bin"
+def test_the_tar_format_is_refused_by_name(path: Path) -> None:
     with tarfile.open(path, "w") as archive:
         archive.addfile(tarfile.TarInfo("storages"), io.BytesIO())
     with pytest.raises(Unsupported, match="tar format"):
         read(path)
 
 
-def test_mutated_files_never_raise_anything_else(tmp_path: Path) -> None:
-    chance, path = random.Random(11), tmp_path / "pytorch_model.bin"
+def test_mutated_files_never_raise_anything_else(path: Path) -> None:
+    chance = random.Random(11)
     for zipped in (True, False):
         torch.save(STATES["plain"], path, _use_new_zipfile_serialization=zipped)
         good = path.read_bytes()
@@ -348,7 +329,7 @@ def test_mutated_files_never_raise_anything_else(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("zipped", [True, False], ids=["zip", "legacy"])
-def test_the_data_of_a_tensor_is_where_its_place_says(zipped: bool, tmp_path: Path) -> None:
+def test_the_data_of_a_tensor_is_where_its_place_says(zipped: bool, path: Path) -> None:
     shared = torch.arange(24.0).reshape(4, 6)
     state = {
         "rows": shared[1:3], "whole": shared, "half": torch.randn(3, 5).bfloat16(),
@@ -356,7 +337,6 @@ def test_the_data_of_a_tensor_is_where_its_place_says(zipped: bool, tmp_path: Pa
         "empty": torch.zeros(0, 4), "alone": torch.tensor(3.5, dtype=torch.float64),
         "column": torch.arange(6.0).reshape(6, 1)[2:],
     }  # fmt: skip
-    path = tmp_path / "pytorch_model.bin"
     torch.save(state, path, _use_new_zipfile_serialization=zipped)
     find = torch_places(LocalBytes(path, path.name))
     places = {key: place for key in (*state, "absent") if (place := find(key)) is not None}
@@ -367,15 +347,13 @@ def test_the_data_of_a_tensor_is_where_its_place_says(zipped: bool, tmp_path: Pa
         assert data[begin:end] == expected, key
 
 
-def test_a_file_of_a_big_endian_machine_has_no_places(tmp_path: Path) -> None:
-    path = tmp_path / "pytorch_model.bin"
+def test_a_file_of_a_big_endian_machine_has_no_places(path: Path) -> None:
     torch.save({"weight": torch.ones(2, 3)}, path)
     rewritten(path, b"little", b"big", "byteorder")
     assert torch_places(LocalBytes(path, path.name))("weight") is None
 
 
-def test_a_legacy_file_whose_storages_are_not_all_known_gives_no_place_behind_them(tmp_path: Path) -> None:
-    path = tmp_path / "pytorch_model.bin"
+def test_a_legacy_file_whose_storages_are_not_all_known_gives_no_place_behind_them(path: Path) -> None:
     torch.save({"a": {"nested": torch.ones(9)}, "b": torch.ones(2)}, path, _use_new_zipfile_serialization=False)
     place = torch_places(LocalBytes(path, path.name))("b")
     for begin, end in () if place is None else (place,):

@@ -1,19 +1,16 @@
 """How many requests a checkpoint of the Hub takes, at which commit, and whether it is read as the same folder is."""
 
 import json
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from families import FAMILIES
-from hub import COMMIT, MOVED, OWN_CACHE, Answer, Hub, Request, client_settings, serve
+from hub import COMMIT, MOVED, OWN_CACHE, Answer, Hub, Request, files_of, run_asking, serve
 from safetensors.torch import save
 from saving import FORMATS
-
-from tests import warm
 
 READ = """
 import json, sys
@@ -62,10 +59,7 @@ CONFIG = json.dumps({"model_type": "bert", "architectures": ["BertForSequenceCla
 
 def run(code: str, endpoint: str, home: Path, lines: list[str]) -> list[dict[str, Any]]:
     """What a script prints in a process of its own, whose client asks that Hub."""
-    ran = subprocess.run(
-        [*warm.python(), "-c", code], input="\n".join(lines), env=client_settings(endpoint, home), check=False,
-        capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+    ran = run_asking(endpoint, home, "-c", code, given="\n".join(lines))
     assert ran.returncode == 0, ran.stderr
     found: list[dict[str, Any]] = json.loads(ran.stdout.splitlines()[-1])
     return found
@@ -156,14 +150,15 @@ def test_a_listing_ends_where_it_is_limited(hub: Hub, tmp_path: Path) -> None:
     assert sum(path == "/api/models" for path in of_hub(hub)) == 1
 
 
+def in_place_of_models(status: int, headers: dict[str, str], body: bytes) -> Callable[[str, str, str], Answer | None]:
+    """What the Hub says where it is asked for a page of its models."""
+    return lambda origin, method, path: (status, headers, body) if path == "/api/models" else None
+
+
 def test_a_listing_whose_next_page_is_itself_ends(hub: Hub, tmp_path: Path) -> None:
     page = [{"id": f"someone/model-{number}", "sha": COMMIT, "siblings": []} for number in range(500)]
-
-    def answer(origin: str, method: str, path: str) -> Answer | None:
-        again = {"Link": f'<{hub.endpoint}/api/models>; rel="next"', "Content-Type": "application/json"}
-        return (200, again, json.dumps(page).encode()) if path == "/api/models" else None
-
-    hub.answer = answer
+    again = {"Link": f'<{hub.endpoint}/api/models>; rel="next"', "Content-Type": "application/json"}
+    hub.answer = in_place_of_models(200, again, json.dumps(page).encode())
     (found,) = listed(hub, tmp_path, author="someone")
     assert list(found) == ["error"] and "repeats" in found["error"]
     assert sum(path == "/api/models" for path in of_hub(hub)) < 10
@@ -172,7 +167,7 @@ def test_a_listing_whose_next_page_is_itself_ends(hub: Hub, tmp_path: Path) -> N
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_listing_is_not_waited_for_without_end(status: int, hub: Hub, tmp_path: Path) -> None:
     """The client of the Hub would sleep for a day."""
-    hub.answer = lambda origin, method, path: (status, {"Retry-After": "86400"}, b"") if path == "/api/models" else None
+    hub.answer = in_place_of_models(status, {"Retry-After": "86400"}, b"")
     (found,) = listed(hub, tmp_path, author="someone")
     assert list(found) == ["error"] and "86400 s" in found["error"]
 
@@ -189,12 +184,8 @@ def test_the_pause_that_the_hub_asks_for_is_not_the_time_of_a_listing(hub: Hub, 
 def test_a_listed_name_that_cannot_be_an_id_is_not_left_out(hub: Hub, tmp_path: Path) -> None:
     """Nor is it taken for a path of this machine."""
     names = ("../..", "/", "someone/model-", "someone/\x1b[31m", "someone/model-0")
-
-    def answer(origin: str, method: str, path: str) -> Answer | None:
-        page = json.dumps([{"id": name, "sha": COMMIT, "siblings": None} for name in names])
-        return (200, {"Content-Type": "application/json"}, page.encode()) if path == "/api/models" else None
-
-    hub.answer = answer
+    page = json.dumps([{"id": name, "sha": COMMIT, "siblings": None} for name in names])
+    hub.answer = in_place_of_models(200, {"Content-Type": "application/json"}, page.encode())
     *unread, found = listed(hub, tmp_path, author="someone")
     assert [item["reference"] for item in unread] == [f"hf://{name}" for name in names[:-1]]
     assert all("no model" in item["error"] for item in unread), unread
@@ -202,7 +193,7 @@ def test_a_listed_name_that_cannot_be_an_id_is_not_left_out(hub: Hub, tmp_path: 
 
 
 def test_a_listing_that_is_nested_too_deeply_is_one_sentence(hub: Hub, tmp_path: Path) -> None:
-    hub.answer = lambda origin, method, path: (200, {}, b"[" * 100_000) if path == "/api/models" else None
+    hub.answer = in_place_of_models(200, {}, b"[" * 100_000)
     (found,) = listed(hub, tmp_path, author="someone")
     assert list(found) == ["error"] and found["error"].endswith("(RecursionError)")
 
@@ -267,36 +258,20 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Small checkpoints in every format, and with everything beside them that a repository may hold."""
     root = tmp_path_factory.mktemp("corpus")
     model = FAMILIES["bert"].build("BertForSequenceClassification")
-    found = {}
-    for name, write in FORMATS.items():
-        found[name] = root / name
-        found[name].mkdir()
-        write(model, found[name])
+    saves: dict[str, tuple[Callable[..., object], dict[str, bytes]]] = {name: (FORMATS[name], {}) for name in FORMATS}
     for name, files in BESIDE.items():
         for kind in ("safetensors", "sharded-safetensors", "torch-zip"):
-            folder = found[f"{kind} with {name}"] = root / f"{kind} {name}".replace(" ", "-")
-            folder.mkdir()
-            FORMATS[kind](model, folder)
-            for path, content in files.items():
-                (folder / path).parent.mkdir(exist_ok=True)
-                (folder / path).write_bytes(content)
-    for name, files in BESIDE.items():
-        folder = found[f"no weights, with {name}"] = root / f"none {name}".replace(" ", "-")
+            saves[f"{kind} with {name}"] = FORMATS[kind], files
+        saves[f"no weights with {name}"] = lambda model, folder: model.config.save_pretrained(folder), files
+    found = {}
+    for name, (write, files) in saves.items():
+        folder = found[name] = root / name.replace(" ", "-")
         folder.mkdir()
-        model.config.save_pretrained(folder)
+        write(model, folder)
         for path, content in files.items():
             (folder / path).parent.mkdir(exist_ok=True)
             (folder / path).write_bytes(content)
     return found
-
-
-def repositories(corpus: dict[str, Path]) -> dict[str, dict[str, bytes]]:
-    return {
-        f"someone/{folder.name}": {
-            path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
-        }
-        for folder in corpus.values()
-    }
 
 
 def without_place(document: dict[str, Any]) -> dict[str, Any]:
@@ -309,9 +284,8 @@ def without_place(document: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_repository_is_read_as_the_same_folder(corpus: dict[str, Path], tmp_path: Path) -> None:
     """By its id, from a listing, and on the disk: field for field, in every format and with anything beside it."""
-    base = {"config.json": (corpus["safetensors"] / "config.json").read_bytes()}
-    base["model.safetensors"] = (corpus["safetensors"] / "model.safetensors").read_bytes()
-    with serve(Hub(repositories(corpus) | {"someone/base": base}, page=1000)) as hub:
+    repositories = {f"someone/{folder.name}": files_of(folder) for folder in corpus.values()}
+    with serve(Hub(repositories | {"someone/base": files_of(corpus["safetensors"])}, page=1000)) as hub:
         folders = [json.dumps({"location": {"reference": str(folder)}}) for folder in corpus.values()]
         ids = [json.dumps({"location": {"reference": f"someone/{folder.name}"}}) for folder in corpus.values()]
         of_folders = run(READ, hub.endpoint, tmp_path, folders)
@@ -353,7 +327,7 @@ def test_a_check_by_id_says_what_the_check_of_the_folder_says(family: str, besid
     most, files = TOKENIZERS[beside]
     for name, content in files.items():
         (folder / name).write_text(content)
-    with serve(Hub({"someone/model": {path.name: path.read_bytes() for path in folder.iterdir()}})) as hub:
+    with serve(Hub({"someone/model": files_of(folder)})) as hub:
         (by_id,) = run(CHECKS, hub.endpoint, tmp_path, ["someone/model"])
         (local,) = run(CHECKS, hub.endpoint, tmp_path, [str(folder)])
     for item in by_id["findings"]:
@@ -373,7 +347,7 @@ def test_health_reads_the_classifier_and_no_more(tmp_path: Path) -> None:
     model = FAMILIES["bert"].build("BertForSequenceClassification", vocab_size=4000, num_labels=3)
     size = 4 * (model.classifier.weight.numel() + 3)
     model.save_pretrained(tmp_path / "model")
-    files = {path.name: path.read_bytes() for path in (tmp_path / "model").iterdir()}
+    files = files_of(tmp_path / "model")
     seen = {}
     for words in ("plain", "health"):
         with serve(Hub({"someone/model": files})) as hub:

@@ -1,6 +1,5 @@
 """The base model's values: what the loader makes of a file, and what the loaded model then answers, is the truth."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import nn
-from transformers import AutoModelForSequenceClassification, BertConfig, BertForSequenceClassification
+from transformers import AutoModelForSequenceClassification, BertForSequenceClassification
 
 import headscope
 from headscope.checks.evidence.base_numbers import live_base_numbers, read_base_numbers
@@ -22,46 +21,23 @@ from headscope.core.source.checkpoint import examine
 from headscope.core.source.request import Request
 from headscope.facts import Gap
 from headscope.shared.trial.deciding import OFF
+from tests.checks.broken import Edit, changed, dropped, filled, put, scaled
+from tests.edits import State, edit_json, edit_tensors
+from tests.families import FAMILIES
 from tests.model.loading.test_quantized import save
 
-State = dict[str, torch.Tensor]
 _QUERY = "bert.encoder.layer.1.attention.self.query.weight"
 _NORM = "bert.encoder.layer.1.output.LayerNorm"
 _EMBEDDINGS = tuple(f"bert.embeddings.{kind}_embeddings.weight" for kind in ("word", "position", "token_type"))
-_SIZES = {
-    "vocab_size": 50,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 40,
-}
 
 
-def _filled(value: float, *names: str) -> Callable[[State], None]:
-    def edit(state: State) -> None:
-        for name in names:
-            state[name] = torch.full_like(state[name], value)
-
-    return edit
-
-
-def _at_the_end(value: float, name: str) -> Callable[[State], None]:
-    def edit(state: State) -> None:
-        state[name].view(-1)[-1] = value
-
-    return edit
-
-
-def _as(dtype: torch.dtype, factor: float, name: str) -> Callable[[State], None]:
-    def edit(state: State) -> None:
-        state[name] = (state[name] * factor).to(dtype)
-
-    return edit
+def _at(place: int, name: str, value: float) -> Edit:
+    """An edit of one number of a tensor."""
+    return changed(name, lambda numbers: put(place, value)(numbers.view(-1)).view(numbers.shape))
 
 
 def _by_an_older_name(state: State) -> None:
-    _at_the_end(float("nan"), f"{_NORM}.weight")(state)
-    state[f"{_NORM}.gamma"] = state.pop(f"{_NORM}.weight")
+    state[f"{_NORM}.gamma"] = put(-1, float("nan"))(state.pop(f"{_NORM}.weight"))
 
 
 def _all_zeros(state: State) -> None:
@@ -70,42 +46,39 @@ def _all_zeros(state: State) -> None:
             state[name] = torch.zeros_like(value)
 
 
-BROKEN: dict[str, tuple[Callable[[State], None], str]] = {
-    "NaN in the last number": (_at_the_end(float("nan"), _QUERY), "float32"),
-    "infinity in the last number": (_at_the_end(float("inf"), "bert.embeddings.word_embeddings.weight"), "float32"),
-    "negative infinity in a bias": (_at_the_end(float("-inf"), f"{_NORM}.bias"), "float32"),
-    "beyond float16": (_at_the_end(70_000.0, _QUERY), "float16"),
-    "below float16": (_at_the_end(-70_000.0, _QUERY), "float16"),
+BROKEN: dict[str, tuple[Edit, str]] = {
+    "NaN in the last number": (_at(-1, _QUERY, float("nan")), "float32"),
+    "infinity in the last number": (_at(-1, _EMBEDDINGS[0], float("inf")), "float32"),
+    "negative infinity in a bias": (_at(-1, f"{_NORM}.bias", float("-inf")), "float32"),
+    "beyond float16": (_at(-1, _QUERY, 70_000.0), "float16"),
+    "below float16": (_at(-1, _QUERY, -70_000.0), "float16"),
     "zeros throughout": (_all_zeros, "float32"),
-    "a last norm of zeros": (_filled(0.0, f"{_NORM}.weight", f"{_NORM}.bias"), "float32"),
-    "embeddings of zeros": (_filled(0.0, *_EMBEDDINGS), "float32"),
-    "scales of zeros": (_filled(0.0, f"{_NORM}.weight"), "float32"),
+    "a last norm of zeros": (filled(f"{_NORM}.weight", f"{_NORM}.bias", value=0.0), "float32"),
+    "embeddings of zeros": (filled(*_EMBEDDINGS, value=0.0), "float32"),
+    "scales of zeros": (filled(f"{_NORM}.weight", value=0.0), "float32"),
     "NaN under an older name": (_by_an_older_name, "float32"),
-    "embeddings of whole zeros": (_as(torch.int8, 0.0, _EMBEDDINGS[0]), "float32"),
+    "embeddings of whole zeros": (changed(_EMBEDDINGS[0], scaled(0.0, torch.int8)), "float32"),
 }
-HEALTHY: dict[str, tuple[Callable[[State], None], str]] = {
+HEALTHY: dict[str, tuple[Edit, str]] = {
     "as saved": (lambda state: None, "float32"),
     "in float16": (lambda state: None, "float16"),
-    "large, and within float16": (_at_the_end(65_000.0, "bert.embeddings.position_embeddings.weight"), "float16"),
-    "a matrix in float8": (_as(torch.float8_e4m3fn, 1.0, _QUERY), "float32"),
-    "a matrix of complex numbers": (_as(torch.complex64, 1.0, _QUERY), "float32"),
-    "biases of zeros": (_filled(0.0, f"{_NORM}.bias", "bert.pooler.dense.bias"), "float32"),
-    "one query of zeros": (_filled(0.0, _QUERY), "float32"),
-    "one layer's values of zeros": (_filled(0.0, _QUERY.replace("query", "value")), "float32"),
+    "large, and within float16": (_at(-1, _EMBEDDINGS[1], 65_000.0), "float16"),
+    "a matrix in float8": (changed(_QUERY, scaled(1.0, torch.float8_e4m3fn)), "float32"),
+    "a matrix of complex numbers": (changed(_QUERY, scaled(1.0, torch.complex64)), "float32"),
+    "biases of zeros": (filled(f"{_NORM}.bias", "bert.pooler.dense.bias", value=0.0), "float32"),
+    "one query of zeros": (filled(_QUERY, value=0.0), "float32"),
+    "one layer's values of zeros": (filled(_QUERY.replace("query", "value"), value=0.0), "float32"),
 }
 
 
-def _saved(folder: Path, edit: Callable[[State], None], dtype: str) -> Path:
-    torch.manual_seed(0)
-    model = BertForSequenceClassification(BertConfig(**_SIZES, num_labels=3, dtype=dtype, initializer_range=0.2))
+def _saved(folder: Path, edit: Edit, dtype: str) -> Path:
+    model = FAMILIES["bert"].build("BertForSequenceClassification", num_labels=3, initializer_range=0.2)
     for item in model.parameters():
         if not item.any():
             nn.init.normal_(item, std=0.2)
-    folder.mkdir(exist_ok=True)
-    model.config.save_pretrained(folder)
-    state = {name: value.clone() for name, value in model.state_dict().items()}
-    edit(state)
-    save_file(state, folder / "model.safetensors", {"format": "pt"})
+    model.save_pretrained(folder)
+    edit_json(folder / "config.json", {"dtype": dtype})
+    edit_tensors(folder / "model.safetensors", edit)
     return folder
 
 
@@ -130,12 +103,8 @@ def _read(folder: Path, **changes: Any) -> Any:
 
 def _answers(folder: Path) -> bool:
     """Whether the scores are finite, and their order depends on the words."""
-    return _answers_in_memory(_loaded(folder))
-
-
-def _answers_in_memory(model: BertForSequenceClassification) -> bool:
     with torch.no_grad():
-        scores = model(torch.randint(0, 50, (64, 8), generator=torch.Generator().manual_seed(1))).logits
+        scores = _loaded(folder)(torch.randint(0, 99, (64, 8), generator=torch.Generator().manual_seed(1))).logits
     if not scores.isfinite().all():
         return False
     apart = scores - scores.mean(1, keepdim=True)
@@ -171,7 +140,7 @@ def test_numbers_with_which_it_answers_are_silent(name: str, tmp_path: Path, mon
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.bool])
 def test_whole_numbers_without_a_scale_are_an_error_though_it_answers(dtype: torch.dtype, tmp_path: Path) -> None:
-    folder = _saved(tmp_path, _as(dtype, 9.0, _QUERY), "float32")
+    folder = _saved(tmp_path, changed(_QUERY, scaled(9.0, dtype)), "float32")
     assert _answers(folder)
     (found,) = headscope.check(str(folder), "inference", select="HS504", offline=True).findings
     assert found.severity == "error" and found.parameters == (_QUERY,)
@@ -184,11 +153,9 @@ def test_a_model_in_memory_and_an_adapter_are_judged_by_the_same_rule(broken: bo
     model = BertForSequenceClassification.from_pretrained(base)
     get_peft_model(model, LoraConfig(task_type="SEQ_CLS", target_modules=["query"])).save_pretrained(tmp_path)
     file = tmp_path / "adapter_model.safetensors"
-    state = load_file(file)
     live = BertForSequenceClassification.from_pretrained(base)
     if broken:
-        _at_the_end(float("nan"), next(name for name in state if "lora_B" in name))(state)
-        save_file(state, file, {"format": "pt"})
+        edit_tensors(file, _at(-1, next(name for name in load_file(file) if "lora_B" in name), float("nan")))
         live.bert.embeddings.word_embeddings.weight.data[-1, -1] = float("nan")
     for given in (str(tmp_path), live):
         found = headscope.check(given, "inference", select="HS504")
@@ -196,7 +163,7 @@ def test_a_model_in_memory_and_an_adapter_are_judged_by_the_same_rule(broken: bo
 
 
 def test_numbers_of_the_head_are_left_to_its_own_rule(tmp_path: Path) -> None:
-    folder = _saved(tmp_path, _at_the_end(float("nan"), "classifier.weight"), "float32")
+    folder = _saved(tmp_path, _at(-1, "classifier.weight", float("nan")), "float32")
     for given in (str(folder), BertForSequenceClassification.from_pretrained(folder)):
         found = headscope.check(given, "inference", select="HS501,HS504")
         assert [item.id for item in found.findings] == ["HS501"]
@@ -207,11 +174,10 @@ def test_numbers_of_the_head_are_left_to_its_own_rule(tmp_path: Path) -> None:
 def test_a_broken_number_is_seen_in_any_block(
     at: int, number: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def edit(state: State) -> None:
-        state[_QUERY].view(-1)[at] = number
-
     monkeypatch.setattr(stored_tensors, "_BLOCK", 256)
-    found = headscope.check(str(_saved(tmp_path, edit, "float32")), "inference", select="HS504", offline=True)
+    found = headscope.check(
+        str(_saved(tmp_path, _at(at, _QUERY, number), "float32")), "inference", select="HS504", offline=True
+    )
     assert [item.parameters for item in found.findings] == [(_QUERY,)]
 
 
@@ -237,12 +203,9 @@ def test_what_zeros_do_is_not_determined_where_the_model_was_not_run(tmp_path: P
 
 def test_zeros_beside_broken_numbers_are_not_looked_at_and_a_head_alone_holds_none(tmp_path: Path) -> None:
     whole = _read(_saved(tmp_path, *BROKEN["embeddings of zeros"]))
-    state = load_file(tmp_path / "model.safetensors")
-    _at_the_end(float("nan"), _QUERY)(state)
-    save_file(state, tmp_path / "model.safetensors", {"format": "pt"})
+    edit_tensors(tmp_path / "model.safetensors", _at(-1, _QUERY, float("nan")))
     assert _read(tmp_path) == BaseNumbers(whole.tensors, (_QUERY,))
-    head = {key: value for key, value in state.items() if key.startswith("classifier")}
-    save_file(head, tmp_path / "model.safetensors", {"format": "pt"})
+    edit_tensors(tmp_path / "model.safetensors", dropped("bert"))
     assert isinstance(_read(tmp_path), Gap)
 
 

@@ -1,9 +1,8 @@
 """What a head does with given numbers, held against the same layers written out in PyTorch."""
 
 import gc
-from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -21,32 +20,32 @@ from headscope.core.trace import HeadProgram
 from headscope.errors import Unsupported
 from headscope.facts import Task
 from headscope.shared.trial.head_trial import try_head
+from tests.checks.broken import Change, put
+from tests.edits import State
+from tests.families import FAMILIES
 
 SIZE, CLASSES = 32, 3
-TEXT: dict[str, Any] = {
-    "vocab_size": 60, "hidden_size": SIZE, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 48,
-    "num_labels": CLASSES,
-}  # fmt: skip
-Given = dict[str, torch.Tensor]
+
+
+def recorded_of(model: Any, **request: Any) -> HeadProgram:
+    with TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        found = examine("check", Request(Location(folder), **request), None).program
+    assert found is not None
+    return found
 
 
 @cache
 def program(name: str, dtype: torch.dtype = torch.float32, **config: Any) -> HeadProgram:
     """The head of a BERT, recorded once."""
-    torch.manual_seed(0)
-    model = getattr(transformers, name)(transformers.BertConfig(**(TEXT | config))).to(dtype)
-    with TemporaryDirectory() as folder:
-        model.save_pretrained(folder)
-        found = examine("check", Request(Location(folder)), None).program
-    assert found is not None
-    return found
+    return recorded_of(FAMILIES["bert"].build(name, **({"num_labels": CLASSES} | config)).to(dtype))
 
 
 def texts() -> HeadProgram:
     return program("BertForSequenceClassification")
 
 
-def numbers(**changes: Callable[[torch.Tensor], torch.Tensor]) -> Given:
+def numbers(**changes: Change) -> State:
     """The pooler and the classifier, grown to scores of ordinary size; keys are those of the classes of a BERT."""
     torch.manual_seed(1)
     given = {
@@ -59,15 +58,7 @@ def numbers(**changes: Callable[[torch.Tensor], torch.Tensor]) -> Given:
     return given
 
 
-def put(at: int, value: float) -> Callable[[torch.Tensor], torch.Tensor]:
-    def change(numbers: torch.Tensor) -> torch.Tensor:
-        numbers[at] = value
-        return numbers
-
-    return change
-
-
-def tried(given: Given, problem_type: str | None = None) -> HeadTrial:
+def tried(given: State, problem_type: str | None = None) -> HeadTrial:
     return try_head(texts(), given, Task.SEQUENCE_CLASSIFICATION, problem_type)
 
 
@@ -104,8 +95,6 @@ def test_what_is_kept_of_a_head_lets_its_model_go() -> None:
 
 
 def test_a_head_whose_recording_cannot_be_trusted_is_not_run() -> None:
-    from dataclasses import replace
-
     doubtful = replace(texts(), why_not="it reads a file")
     with pytest.raises(Unsupported, match="reads a file"):
         doubtful.run(numbers(), doubtful.head.hidden)
@@ -113,7 +102,7 @@ def test_a_head_whose_recording_cannot_be_trusted_is_not_run() -> None:
 
 
 ANSWERS = HeadTrial()
-CASES: dict[str, tuple[Given, HeadTrial]] = {
+CASES: dict[str, tuple[State, HeadTrial]] = {
     "healthy": (numbers(), ANSWERS),
     "NaN": (numbers(weight=put(2, float("nan"))), HeadTrial(finite=False)),
     "infinite": (numbers(bias=put(0, float("inf"))), HeadTrial(finite=False)),
@@ -224,14 +213,12 @@ def test_every_token_is_an_input(name: str, task: Task, layer: str, wins: bool) 
 
 
 @pytest.mark.parametrize("name", ["Llama", "Phi"])
-def test_rows_of_a_few_tokens_stand_at_the_end_of_the_vocabulary(name: str, tmp_path: Path) -> None:
+def test_rows_of_a_few_tokens_stand_at_the_end_of_the_vocabulary(name: str) -> None:
     torch.manual_seed(0)
-    config = getattr(transformers, f"{name}Config")(**{**TEXT, "vocab_size": 300})
+    config = getattr(transformers, f"{name}Config")(**FAMILIES["llama"].config | {"vocab_size": 300})
     model = getattr(transformers, f"{name}ForCausalLM")(config)
-    model.save_pretrained(tmp_path)
     shift = {} if model.lm_head.bias is None else {"lm_head.bias": torch.zeros(2)}
-    recorded = examine("check", Request(Location(str(tmp_path)), tokens=("id:5", "id:9")), None).program
-    assert recorded is not None
+    recorded = recorded_of(model, tokens=("id:5", "id:9"))
     rows = torch.randn(2, SIZE)
     for number, expected in ((0.0, HeadTrial(stuck=(1,))), (float("nan"), HeadTrial(finite=False))):
         assert try_head(recorded, shift | {"lm_head.weight": torch.cat([rows[:1], torch.full((1, SIZE), number)])},
@@ -276,16 +263,11 @@ def test_the_head_of_a_module_that_no_library_has_is_judged(kind: type[Ordered],
     assert not found.not_determined
 
 
-class Constant(nn.Module):
+class Constant(Ordered):
     """Scores that no numbers of its layers can move."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed, self.score = nn.Embedding(60, SIZE), nn.Linear(SIZE, CLASSES)
-
     def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
-        scores: torch.Tensor = self.score(self.embed(input_ids)[:, 0])
-        return scores.clamp(5, 5)
+        return super().forward(input_ids).clamp(5, 5)
 
 
 def test_a_head_that_is_constant_with_any_numbers_is_not_judged_by_them() -> None:
@@ -294,14 +276,13 @@ def test_a_head_that_is_constant_with_any_numbers_is_not_judged_by_them() -> Non
     assert "HS501" in {gap.rule for gap in found.not_determined}
 
 
-def test_the_random_numbers_that_a_head_is_compared_with_have_variances_above_zero(tmp_path: Path) -> None:
+def test_the_random_numbers_that_a_head_is_compared_with_have_variances_above_zero() -> None:
     torch.manual_seed(0)
     config = transformers.LevitConfig(
         image_size=64, hidden_sizes=[16] * 3, num_attention_heads=[2] * 3, depths=[1] * 3, key_dim=[8] * 3
     )
     model = transformers.LevitForImageClassification(config)
-    model.save_pretrained(tmp_path)
-    recorded = examine("check", Request(Location(str(tmp_path))), None).program
+    recorded = recorded_of(model)
     given = {name: value for name, value in model.state_dict().items() if name in recorded.tensors}
     for factor, expected in ((1.0, ANSWERS), (0.0, HeadTrial(moves=False))):
         changed = given | {"classifier.linear.weight": given["classifier.linear.weight"] * factor}

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from headscope.checks.facts import Subject, TensorValues
-from headscope.checks.rules import RULES
+from headscope.checks.rules import every_rule
 from headscope.core.facts.built import BuiltFacts, ConfigFacts
 from headscope.core.facts.health import HeadHealth, HealthBasis, HealthVerdict
 from headscope.core.facts.stored.tokenizer import AffectedTexts, IdEffect, TokenId, TokenizerFacts
@@ -48,8 +48,10 @@ from headscope.facts import (
 from headscope.shared.labeled.facts import DataClass, DataFacts, Fit, LabelKind, Order, Predictions
 from tests.reports import ENVIRONMENT
 
+RULES = every_rule()
+
 LOADED, NEW, MISMATCHED = ParameterStatus.LOADED, ParameterStatus.NEW, ParameterStatus.MISMATCHED
-IGNORED, UNKNOWN, TIED = ParameterStatus.IGNORED, ParameterStatus.UNKNOWN, ParameterStatus.TIED
+IGNORED, UNKNOWN = ParameterStatus.IGNORED, ParameterStatus.UNKNOWN
 TRAINING, INFERENCE = Profile.TRAINING, Profile.INFERENCE
 ERROR, WARNING, NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
 NAMED = (("0", "no"), ("1", "maybe"), ("2", "yes"))

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headscope.checks.facts import CheckResult, Subject
-from headscope.checks.rules import RULES, judge
+from headscope.checks import rules
+from headscope.checks.facts import BaseNumbers, CheckResult, Subject
+from headscope.checks.rules import judge, rules_on_reports
 from headscope.checks.rules.judgment import fingerprint, unused_ignores
-from headscope.checks.rules.rule import rule
+from headscope.checks.rules.rule import OPTIONAL, rule
 from headscope.checks.rules.selection import Ignore, Selection, select
 from headscope.core.facts.built import BuiltFacts
 from headscope.core.facts.counting import few_of
 from headscope.core.facts.health import HealthBasis, HealthVerdict
+from headscope.core.facts.stored.checkpoint import ScoreHead
 from headscope.core.facts.verdict import Verdict
 from headscope.errors import UsageError
-from headscope.facts import Gap, PaddingEffect, WeightsFormat
+from headscope.facts import Gap, Mismatch, PaddingEffect, ParameterOrigin, Profile, WeightsFormat
 from tests.checks.rules.subjects import (
     ALL_NEW,
     BIAS,
@@ -26,16 +30,32 @@ from tests.checks.rules.subjects import (
     DATA,
     ERROR,
     INFERENCE,
+    NEW,
     OF_CHECK,
+    RULES,
     TRAINING,
+    TWO,
     WARNING,
     checkpoint,
     findings,
+    head,
     health,
     measured,
     model,
+    origin,
+    parameter,
     subject,
+    weights,
 )
+
+TWO_ROWS = (Mismatch(CLASSIFIER, (2, 8), (3, 8)),)
+RESHAPED: dict[str, Any] = {"head": head(TWO), "weights": weights(mismatched=TWO_ROWS)}
+OTHER_HEAD: dict[str, Any] = {
+    "head": ALL_NEW,
+    "weights": weights(new=(CLASSIFIER, BIAS), unused=("v_head.weight",)),
+    "checkpoint": checkpoint(score_heads=(ScoreHead("v_head", 1, "v_head.weight", ("v_head.weight",)),)),
+}
+LOADED_BASE = origin("base.x")
 
 
 def test_a_finding_carries_its_rules_id_title_and_page() -> None:
@@ -68,6 +88,7 @@ def test_a_verdict_is_failed_before_not_determined_before_passed() -> None:
     assert result(subject(not_determined=open_one)).verdict is Verdict.NOT_DETERMINED
     assert result(subject(INFERENCE, head=ALL_NEW, not_determined=open_one)).verdict is Verdict.FAILED
     assert result(subject(not_determined=open_one)).not_determined == open_one
+    assert result(subject(run=None), wanted=("HS52",)).verdict is Verdict.NOT_DETERMINED  # nothing was looked at
     assert result(subject(head=ALL_NEW)).verdict is Verdict.PASSED
     assert result(subject(head=ALL_NEW), fail_on="note").verdict is Verdict.FAILED
     assert result(subject(model=model(labels_are_placeholders=True)), fail_on="warning").verdict is Verdict.PASSED
@@ -141,6 +162,64 @@ def test_a_result_says_what_was_asked_of_what() -> None:
     assert found.command == "check"
 
 
+def test_rules_on_what_was_not_given_are_left_out_unless_they_are_named() -> None:
+    unpredicted = replace(DATA, predictions=None)
+
+    def needs(about: Subject) -> set[str]:
+        return {need for identifier in result(about).rules for need in RULES[identifier].needs} & OPTIONAL
+
+    assert needs(subject()) == set()
+    assert needs(subject(data=unpredicted)) == {"data"}
+    assert needs(subject(data=DATA)) == {"data", "predictions"}
+    (skipped,) = result(subject(), wanted=("HS001",)).not_applicable
+    assert skipped.reason == "no labeled data was given (--data)"
+    (skipped,) = result(subject(data=unpredicted), wanted=("HS009",)).not_applicable
+    assert skipped.reason == "predictions need --predict"
+    (skipped,) = result(subject(), wanted=("HS901",)).not_applicable
+    assert skipped.reason == "no engine was named (--engine)"
+    without = result(subject(data=unpredicted, inapplicable=(Gap("predictions", "scores are NaN"),)))
+    assert {gap.reason for gap in without.not_applicable} == {"scores are NaN"}
+
+
+@pytest.mark.parametrize(
+    ("profile", "changes", "reason"),
+    [
+        (INFERENCE, {}, "the checkpoint gives its head"),
+        (TRAINING, {"head": ALL_NEW}, "the checkpoint doesn't give its head"),
+        (TRAINING, RESHAPED, "the checkpoint has its head in another shape"),
+        (
+            TRAINING,
+            {"head": head(TWO, parameter(BIAS, NEW)), "weights": weights(new=(BIAS,), mismatched=TWO_ROWS)},
+            "the checkpoint doesn't give its head",
+        ),
+        (INFERENCE, OTHER_HEAD, "the checkpoint holds its own head"),
+    ],
+)
+def test_a_profile_that_nobody_named_has_its_reason(profile: Profile, changes: dict[str, Any], reason: str) -> None:
+    assert result(subject(profile, is_chosen=True, **changes)).profile_reason == reason
+    assert result(subject(profile, **changes)).profile_reason == ""
+
+
+@pytest.mark.parametrize(
+    ("base", "changes", "unread"),
+    [
+        (LOADED_BASE, {}, ("the values of the head", "the values of the base model")),
+        (LOADED_BASE, {"values": (), "numbers": BaseNumbers(1)}, ()),
+        (replace(LOADED_BASE, quantized="4 bits"), {"values": (), "numbers": BaseNumbers(1)}, ("quantized numbers",)),
+        (replace(LOADED_BASE, quantized="4 bits"), {"values": ()}, ("the values of the base model",)),
+        (replace(LOADED_BASE, quantized="4 bits", in_base=False), {"values": (), "numbers": BaseNumbers(1)}, ()),
+    ],
+)
+def test_a_result_names_the_numbers_that_were_not_read(
+    base: ParameterOrigin, changes: dict[str, Any], unread: tuple[str, ...]
+) -> None:
+    found = result(subject(INFERENCE, weights=weights(parameters=(base,)), **changes))
+    assert found.not_read == unread
+    assert found.scope.values == tuple(
+        part for part, key in (("head", "values"), ("base", "numbers")) if key in changes
+    )
+
+
 def test_an_ignored_finding_does_not_count_and_says_why() -> None:
     about = subject(INFERENCE, head=ALL_NEW)
     ignores = (Ignore("HS102", "known"), Ignore("HS108"))
@@ -204,3 +283,13 @@ def test_ignores_hold_until_their_date_and_for_their_models() -> None:
     for_one = Ignore("HS102", model="org/*")
     assert select(["HS102"], [for_one]).ignores == (for_one,)
     assert select(["HS103"], [Ignore("HS102")]).ignores == (Ignore("HS102"),)
+
+
+def test_every_file_of_rules_is_imported_and_a_report_is_asked_all_that_it_can_answer() -> None:
+    folder = Path(rules.__file__).parent
+    declaring = re.compile(r"^@(rule|\w+_rule)\(", re.MULTILINE)
+    files = [path.relative_to(folder) for path in folder.rglob("*.py") if declaring.search(path.read_text("utf-8"))]
+    found = {item.judge.__module__.removeprefix(f"{rules.__name__}.") for item in RULES.values()}
+    assert found == {".".join(path.with_suffix("").parts) for path in files}
+    of_check = {name for name, item in RULES.items() if item.command == "check" and OPTIONAL.isdisjoint(item.needs)}
+    assert {item.id for item in rules_on_reports()} == of_check

@@ -6,13 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from headscope.checks.rules.rule import NotKnown
+from headscope.checks.rules.rule import NotApplicable, NotKnown
 from headscope.core.facts.built import BuiltFacts, ConfigFacts
-from headscope.core.facts.stored.tokenizer import AffectedTexts, IdEffect, TokenId, TokenizerFacts
-from headscope.facts import PaddingEffect, PoolingKind, Severity, Task
+from headscope.core.facts.stored.checkpoint import ScoreHead
+from headscope.core.facts.stored.sentence import SentenceModule, SentencePipeline
+from headscope.core.facts.stored.tokenizer import AffectedTexts, FileContradiction, IdEffect, TokenId, TokenizerFacts
+from headscope.facts import PaddingEffect, Pooling, PoolingKind, PoolingPart, Positions, Severity, Task, Where
 from tests.checks.rules.subjects import (
     ALL_NEW,
     BIAS,
+    CLASSIFIER,
     CONFIGURED,
     CONTRADICTIONS,
     DENSE,
@@ -27,11 +30,14 @@ from tests.checks.rules.subjects import (
     NAMED,
     NOTE,
     PAD,
+    RAN,
     RIGHT,
     SILENT,
     TOO_LONG,
     TWO,
     WARNING,
+    adapter,
+    checkpoint,
     findings,
     head,
     measured,
@@ -40,7 +46,12 @@ from tests.checks.rules.subjects import (
     severities,
     subject,
     tokenized,
+    weights,
     with_effect,
+)
+
+CHAIN = SentencePipeline(
+    ("Transformer", "Pooling"), parts=(SentenceModule("Transformer", ""), SentenceModule("Pooling", "1_Pooling"))
 )
 
 
@@ -166,6 +177,9 @@ def test_a_problem_type_that_the_forward_does_not_read() -> None:
 def test_a_head_that_was_trained_for_another_task() -> None:
     trained = BuiltFacts(3, 100, 0, trained_for=Task.TOKEN_CLASSIFICATION)
     assert severities("HS401", built=trained) == ([NOTE], [ERROR])
+    for made, words in ((head(), f"{BIAS} hold what"), (head(parameter(CLASSIFIER)), f"{CLASSIFIER} holds what")):
+        assert words in findings("HS401", subject(built=trained, head=made))[0].message
+    assert "what was learned" not in findings("HS401", subject(built=trained, head=ALL_NEW))[0].message
     assert severities("HS401", built=trained, head=ALL_NEW) == ([NOTE], [WARNING])
     assert severities("HS401", built=replace(trained, trained_for=Task.SEQUENCE_CLASSIFICATION)) == SILENT
     assert severities("HS401", built=trained, model=model(class_name="SomeModel")) == SILENT
@@ -176,6 +190,14 @@ def test_a_head_that_looks_for_padding_needs_a_pad_token() -> None:
     assert severities("HS301", head=head(kind=LAST_REAL), built=unset) == ([ERROR], [ERROR])
     assert severities("HS301", head=head(kind=LAST_REAL)) == SILENT
     assert severities("HS301", built=unset) == SILENT
+    for kind, expected in ((LAST_REAL, ([ERROR], [ERROR])), (PoolingKind.LAST_TOKEN, SILENT)):
+        pair = Pooling(PoolingKind.TOKEN_PAIR, (), "", (), (PoolingPart(kind, Positions(Where.LAST_NON_PAD)),))
+        assert severities("HS301", head=head(pooling=pair), built=unset) == expected
+    assert severities("HS301", head=head(kind=PoolingKind.TOKEN_PAIR), built=unset) == SILENT
+    cures = {RIGHT: "Set model.config", TokenizerFacts("right", None, "</s>"): "eos_token and", None: "if it has none"}
+    for tokenizer, words in cures.items():
+        (found,) = findings("HS301", subject(head=head(kind=LAST_REAL), built=unset, tokenizer=tokenizer))
+        assert words in found.remedy
 
 
 @pytest.mark.parametrize(
@@ -186,6 +208,15 @@ def test_a_pad_token_beyond_the_vocabulary(pad: int | None, size: int | None, is
     assert severities("HS302", built=BuiltFacts(3, size, pad)) == (([ERROR], [ERROR]) if is_found else SILENT)
 
 
+def test_a_pad_token_of_the_tokenizer_replaces_an_id_beyond_the_vocabulary() -> None:
+    outside = BuiltFacts(3, 100, 50_000, embedding_rows=100)
+    eos = TokenId("eos", "</s>", 1, "tokenizer.json", True)
+    for pads in ((PAD,), (replace(PAD, id=100),), (replace(PAD, id=None),), ()):
+        facts = TokenizerFacts("right", None, "</s>", (eos, *pads))
+        (found,) = findings("HS302", subject(built=outside, tokenizer=facts, folder="it"))
+        assert ("['pad_token_id'] = 6" in found.code) == bool(found.code) == (pads == (PAD,))
+
+
 def test_a_tokenizer_that_pads_where_the_head_reads() -> None:
     assert severities("HS303", tokenizer=RIGHT) == SILENT
     assert severities("HS303", tokenizer=LEFT) == ([ERROR], [ERROR])
@@ -194,6 +225,12 @@ def test_a_tokenizer_that_pads_where_the_head_reads() -> None:
     assert severities("HS303", head=last, tokenizer=LEFT) == SILENT
     assert severities("HS303", head=last, tokenizer=RIGHT, built=BuiltFacts(3, 100, 100)) == SILENT  # HS302 tells it
     assert severities("HS303", head=head(kind=PoolingKind.MEAN), tokenizer=LEFT) == SILENT
+    # Virtual tokens come before the padding on the left, so the first position is one of them.
+    assert severities("HS303", head=head(virtual_tokens=8), tokenizer=LEFT) == SILENT
+    (found,) = findings("HS303", subject(head=replace(last, virtual_tokens=8), tokenizer=RIGHT, folder="it"))
+    assert "one text at a time" in found.remedy and found.code == ""
+    (found,) = findings("HS303", subject(head=last, tokenizer=RIGHT, folder="it"))
+    assert "'padding_side'] = 'left'" in found.code
 
 
 def test_padding_made_of_the_end_token() -> None:
@@ -226,6 +263,23 @@ def test_padding_that_changes_the_scores() -> None:
 def test_a_checkpoint_of_another_kind() -> None:
     assert severities("HS401", built=LANGUAGE) == SILENT
     assert severities("HS401", built=LANGUAGE, head=ALL_NEW) == ([NOTE], [WARNING])
+    vectors = {"built": BuiltFacts(0, 100, 0, kind="sentence embedder"), "head": ALL_NEW}
+    for chain, num_labels, severity in ((CHAIN, 0, NOTE), (CHAIN, 3, WARNING), (None, 0, WARNING)):
+        about = vectors | {"checkpoint": checkpoint(sentence_transformers=chain)}
+        shown = model(class_name="SentenceTransformer", num_labels=num_labels)
+        assert severities("HS401", model=shown, **about) == ([NOTE], [severity])
+
+
+def test_each_broken_module_of_a_chain_is_an_error() -> None:
+    broken = replace(CHAIN, parts=(CHAIN.parts[0], replace(CHAIN.parts[1], fault="it has no weights")))
+    for chain, count in ((CHAIN, 0), (broken, 1), (None, 0)):
+        assert severities("HS405", checkpoint=checkpoint(sentence_transformers=chain)) == ([ERROR] * count,) * 2
+
+
+def test_a_head_of_another_library_is_found_unless_the_class_loads_it() -> None:
+    value = checkpoint(score_heads=(ScoreHead("v_head", 1, "v_head.weight", ("v_head.weight", "v_head.bias")),))
+    for unused, expected in (("v_head.weight", ([NOTE], [WARNING])), ("other.weight", SILENT)):
+        assert severities("HS406", checkpoint=value, weights=weights(unused=(unused,))) == expected
 
 
 @pytest.mark.parametrize(
@@ -236,14 +290,29 @@ def test_another_id_is_as_grave_as_what_it_changes(reach: AffectedTexts, severit
     assert (found.severity, found.parameters) == (severity, ("pad_token_id",))
     # A run has seen ordinary texts, and none that holds the token as a word.
     assert [item.severity for item in findings("HS306", with_effect(reach))] == [severity] * (severity is not ERROR)
+    for seen in ({"failed": 1}, {"batch_difference": None}, {"batch_difference": 0.5}):
+        (found,) = findings("HS306", replace(with_effect(reach), run=replace(RAN, **seen)))
+        assert found.severity is severity
+
+
+def test_an_effect_that_a_run_did_not_see_hides_no_other() -> None:
+    seen, other = (
+        IdEffect(role, 5, "config.json", reach, "get other scores")
+        for role, reach in (("pad", AffectedTexts.ALL), ("eos", AffectedTexts.SOME))
+    )
+    eos = TokenId("eos", "</s>", 1, "tokenizer.json", True)
+    (found,) = findings("HS306", subject(**tokenized(PAD, eos, effects=(seen, other))))
+    assert found.parameters == ("eos_token_id",)
 
 
 def test_an_id_that_could_not_be_measured_or_read_is_not_silent() -> None:
     unmeasured = IdEffect("pad", 5, "config.json", None, "ValueError: no")
     with pytest.raises(NotKnown, match=r"pad_token_id 5 .*: ValueError: no"):
         findings("HS306", subject(**tokenized(PAD, effects=(unmeasured,))))
-    with pytest.raises(NotKnown, match="17 MB"):
-        findings("HS306", subject(**tokenized(replace(PAD, id=None), ids_unread="it has 17 MB")))
+    unread = tokenized(replace(PAD, id=None), ids_unread="it has 17 MB")
+    for ids in ((("pad", 5),), (("pad", 5), ("eos", 1))):  # the tokenizer names no eos token
+        with pytest.raises(NotKnown, match="17 MB"):
+            findings("HS306", subject(**unread | {"built": replace(CONFIGURED, token_ids=ids)}))
     with pytest.raises(NotKnown, match="17 MB"):
         findings("HS307", subject(**tokenized(PAD, ids_unread="it has 17 MB")))
     assert severities("HS306", **tokenized(PAD)) == SILENT
@@ -256,6 +325,8 @@ def test_a_token_counts_from_the_first_row_that_is_missing(
 ) -> None:
     facts = tokenized(TokenId("", "w", number, "tokenizer.json", occurs))
     assert severities("HS307", **facts) == (([severity], [severity]) if is_found else SILENT)
+    with pytest.raises(NotApplicable):
+        findings("HS307", subject(**facts | {"built": replace(CONFIGURED, embedding_rows=None, vocab_size=None)}))
     facts["built"] = replace(CONFIGURED, embedding_rows=None)
     assert severities("HS307", **facts) == (([severity], [severity]) if is_found else SILENT)
 
@@ -275,3 +346,13 @@ def test_a_text_as_long_as_the_tokenizer_allows_is_tried() -> None:
     assert severities("HS308", **TOO_LONG) == ([ERROR], [ERROR])
     with pytest.raises(NotKnown, match="513"):
         findings("HS308", subject(**tokenized(max_length=513, too_long=None)))
+    (found,) = findings("HS308", subject(**TOO_LONG, adapter=adapter(virtual_tokens=8), folder="it"))
+    assert "['model_max_length'] = 504" in found.code
+    assert "8 virtual tokens of the adapter take 8" in found.message and "model_max_length = 504" in found.remedy
+
+
+def test_only_what_a_padded_batch_left_in_a_file_is_cured_by_code() -> None:
+    for what, has_code in (("padding_side", True), ("pad_token", True), ("chat_template", False)):
+        facts = tokenized(contradictions=(FileContradiction(what, "a", "b"),))
+        (found,) = findings("HS309", subject(**facts, folder="it"))
+        assert ("no_padding()" in found.remedy) == bool(found.code) == has_code

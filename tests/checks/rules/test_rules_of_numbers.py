@@ -12,7 +12,7 @@ from headscope.core.facts.built import ConfigFacts
 from headscope.core.facts.health import HealthBasis, HealthVerdict
 from headscope.core.facts.trial import HeadTrial
 from headscope.core.source.health.judging import DECISIVE
-from headscope.facts import Severity
+from headscope.facts import Severity, WeightsFormat
 from headscope.shared.serving.engine_facts import EngineEvidence, EngineHead
 from tests.checks.rules.subjects import (
     BIAS,
@@ -28,6 +28,7 @@ from tests.checks.rules.subjects import (
     SILENT,
     TRIALS,
     WARNING,
+    checkpoint,
     findings,
     head,
     health,
@@ -42,6 +43,7 @@ ENGINE = EngineHead(
     "vllm", "vLLM", "0.33.0", True, True, "", "softmax", True, "use_activation=False", "first token", False, (),
     "as stored", "", EngineEvidence.CITED, "vLLM 0.33.0, models/bert.py:1", "",
 )  # fmt: skip
+NO_ACTIVATION: dict[str, Any] = {"activation": None, "same_activation": None}
 
 
 @pytest.mark.parametrize("identifier", OF_CHECK)
@@ -55,11 +57,7 @@ def test_a_healthy_checkpoint_is_left_alone(identifier: str) -> None:
         ("HS901", {"same_head": False, "formula": "classifier(h[CLS])"}, ([WARNING], [ERROR])),
         ("HS901", {"is_constant": True, "reason": "One score under a softmax is always 1.0."}, ([WARNING], [ERROR])),
         ("HS902", {"activation": "none", "same_activation": False}, ([NOTE], [WARNING])),
-        (
-            "HS903",
-            {"runs": False, "same_head": None, "activation": None, "same_activation": None},
-            ([WARNING], [ERROR]),
-        ),
+        ("HS903", {"runs": False, "same_head": None, **NO_ACTIVATION}, ([WARNING], [ERROR])),
         ("HS904", {"reads_padding": True}, ([NOTE], [WARNING])),
         ("HS905", {"float32_becomes": "float16"}, ([NOTE], [WARNING])),
     ],
@@ -70,7 +68,7 @@ def test_what_an_engine_does_otherwise_is_found(
     assert severities(identifier, engine=replace(ENGINE, **changes)) == found
 
 
-UNKNOWN_ENGINE = replace(ENGINE, runs=None, same_head=None, activation=None, same_activation=None, reason="not covered")
+UNKNOWN_ENGINE = replace(ENGINE, runs=None, same_head=None, **NO_ACTIVATION, reason="not covered")
 
 
 @pytest.mark.parametrize(
@@ -78,7 +76,7 @@ UNKNOWN_ENGINE = replace(ENGINE, runs=None, same_head=None, activation=None, sam
     [
         *((f"HS90{number}", UNKNOWN_ENGINE) for number in range(1, 6)),
         ("HS901", replace(ENGINE, same_head=None)),
-        ("HS902", replace(ENGINE, activation=None, same_activation=None)),
+        ("HS902", replace(ENGINE, **NO_ACTIVATION)),
     ],
 )
 def test_what_the_facts_on_an_engine_do_not_say_is_not_known(identifier: str, engine: EngineHead) -> None:
@@ -97,8 +95,9 @@ def test_number_formats_that_a_loss_dislikes() -> None:
     assert severities("HS402", head=head(parameter(CLASSIFIER, dtype="bfloat16"))) == SILENT
 
 
-def test_code_in_the_repository() -> None:
+def test_code_in_the_repository_and_a_pickle_are_warnings() -> None:
     assert severities("HS403", config=ConfigFacts(has_auto_map=True)) == ([WARNING], [WARNING])
+    assert severities("HS108", checkpoint=checkpoint(format=WeightsFormat.TORCH)) == ([WARNING], [WARNING])
 
 
 def test_a_head_in_few_bits() -> None:

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from headscope.checks.rules import judge, select
-from headscope.checks.rules.rule import RULES
 from headscope.checks.rules.trial import looks_at_run, with_causes, without_unseen
 from headscope.core.facts.built import ConfigFacts
 from headscope.core.facts.trial import BatchCure, RaisedError, RunStep
 from headscope.core.facts.verdict import Verdict
-from headscope.facts import Finding, Pooling, PoolingKind, Severity
+from headscope.facts import Finding, Gap, Pooling, PoolingKind, Severity
 from tests.checks.rules.subjects import (
     ERROR,
     INFERENCE,
@@ -21,6 +20,7 @@ from tests.checks.rules.subjects import (
     NAMED,
     NOTE,
     RAN,
+    RULES,
     SILENT,
     TRAINING,
     WARNING,
@@ -30,8 +30,12 @@ from tests.checks.rules.subjects import (
     subject,
 )
 
-LOADING = RaisedError("loading", "OSError: x", step=RunStep.LOADING)
 INDEX_ERROR = "IndexError: index out of range in self"
+AGAIN, BATCH, LOADING, PIPELINE = (
+    RaisedError(step.value, "OSError: x", step=step)
+    for step in (RunStep.AGAIN, RunStep.BATCH, RunStep.LOADING, RunStep.PIPELINE)
+)
+IMAGES = RaisedError("image", "OSError: x", 9)
 LAST = head(pooling=Pooling(PoolingKind.LAST_TOKEN, (), "the last token", ()))
 FIRST = head(pooling=Pooling(PoolingKind.FIRST_TOKEN, (), "the first token", ()))
 
@@ -41,35 +45,12 @@ FIRST = head(pooling=Pooling(PoolingKind.FIRST_TOKEN, (), "the first token", ())
     [
         ("HS521", {"raised": (RaisedError("text", INDEX_ERROR, 14),), "failed": 14}, [ERROR], [ERROR]),
         ("HS521", {"raised": (RaisedError("pair", INDEX_ERROR, 2),), "failed": 2}, [WARNING], [WARNING]),
-        (
-            "HS521",
-            {"raised": (RaisedError("batch", "ValueError: x", step=RunStep.BATCH),), "batch_error": "ValueError: x"},
-            [ERROR],
-            [ERROR],
-        ),
-        ("HS521", {"raised": (RaisedError("pipeline", "TypeError: x", step=RunStep.PIPELINE),)}, [ERROR], [ERROR]),
-        (
-            "HS521",
-            {"raised": (RaisedError("again", "ValueError: x", step=RunStep.AGAIN),)},
-            [ERROR],
-            [ERROR],
-        ),
-        (
-            "HS521",
-            {"raised": (RaisedError("batch", "ValueError: x", step=RunStep.BATCH),), "keeps_sizes": True},
-            [WARNING],
-            [WARNING],
-        ),
-        (
-            "HS521",
-            {
-                "raised": (RaisedError("image", "E: x", 9), RaisedError("pipeline", "E: x", step=RunStep.PIPELINE)),
-                "failed": 9,
-                "keeps_sizes": True,
-            },
-            [ERROR],
-            [ERROR],
-        ),
+        ("HS521", {"raised": (BATCH,), "batch_error": BATCH.error}, [ERROR], [ERROR]),
+        ("HS521", {"raised": (PIPELINE,)}, [ERROR], [ERROR]),
+        ("HS521", {"raised": (AGAIN,)}, [ERROR], [ERROR]),
+        ("HS521", {"raised": (AGAIN,), "library": "sentence-transformers"}, [ERROR], [ERROR]),
+        ("HS521", {"raised": (BATCH,), "keeps_sizes": True}, [WARNING], [WARNING]),
+        ("HS521", {"raised": (IMAGES, PIPELINE), "failed": 9, "keeps_sizes": True}, [ERROR], [ERROR]),
         ("HS522", {"not_finite": 1}, [ERROR], [ERROR]),
         ("HS522", {"not_finite": 14, "dtype": "float16"}, [ERROR], [ERROR]),
         ("HS523", {"all_alike": True}, [WARNING], [ERROR]),
@@ -85,6 +66,7 @@ FIRST = head(pooling=Pooling(PoolingKind.FIRST_TOKEN, (), "the first token", ())
         ("HS526", {"in_train_mode": True}, [], [WARNING]),
         ("HS527", {"unknown_tokens": 0.9}, [ERROR], [ERROR]),
         ("HS527", {"unknown_tokens": 0.89}, [], []),
+        ("HS527", {"unknown_tokens": None}, [], []),
         ("HS528", {"fails_at_length": 600, "length_error": INDEX_ERROR}, [ERROR], [ERROR]),
         ("HS528", {"fails_at_length": 600, "not_finite": 14}, [], []),
     ],
@@ -120,10 +102,26 @@ def test_a_length_that_fails_has_its_number(positions: int | None, fails: int, s
     ],
 )
 def test_pairs_may_just_be_too_long(run: dict[str, Any], is_named: bool) -> None:
-    raised = (RaisedError("pair", INDEX_ERROR, 2), RaisedError("pipeline", "OSError: x", step=RunStep.PIPELINE))
-    pairs, pipeline = findings("HS521", subject(INFERENCE, run=replace(RAN, raised=raised, failed=2, **run)))
+    ran = replace(RAN, raised=(RaisedError("pair", INDEX_ERROR, 2), PIPELINE), failed=2, **run)
+    pairs, pipeline = findings("HS521", subject(INFERENCE, run=ran))
     assert pairs.severity is WARNING and ("HS528" in pairs.remedy) == is_named
     assert "pipeline" in pipeline.message
+    texts = replace(RAN, raised=(RaisedError("text", INDEX_ERROR, 3),), failed=3, **run)
+    assert "HS528" not in findings("HS521", subject(INFERENCE, run=texts))[0].remedy
+
+
+EFFECTS = {
+    "HS521": ("HS301", "HS302", "HS304", "HS306", "HS307", "HS310", "HS529"), "HS522": ("HS501", "HS504"),
+    "HS523": ("HS501", "HS504", "HS527"), "HS524": ("HS504", "HS527"), "HS525": ("HS303", "HS304", "HS305", "HS306"),
+    "HS528": ("HS308",),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("effect", "cause"), [(effect, cause) for effect, some in EFFECTS.items() for cause in some])
+def test_an_effect_names_each_of_its_causes(effect: str, cause: str) -> None:
+    told, other = with_causes([foreseen(effect), foreseen(cause)], None)
+    assert told.message == f"message Likely cause: {cause}." and other == foreseen(cause)
+    assert with_causes([foreseen(effect)], None) == [foreseen(effect)]
 
 
 def test_an_effect_has_the_cures_of_its_causes() -> None:
@@ -139,41 +137,39 @@ def test_an_effect_has_the_cures_of_its_causes() -> None:
     assert with_causes([effect, replace(first, severity=NOTE)], RAN)[0] == effect
 
 
-def test_a_causal_mask_explains_an_ignored_middle() -> None:
-    config = ConfigFacts(3, NAMED, INVERSE, is_decoder=True)
-    for pooled, is_named in ((FIRST, True), (LAST, False)):
-        (found,) = findings(
-            "HS524", subject(INFERENCE, head=pooled, config=config, run=replace(RAN, ignores_middle=True))
-        )
+@pytest.mark.parametrize(("identifier", "effect"), [("HS523", "all_alike"), ("HS524", "ignores_middle")])
+def test_a_causal_mask_before_a_head_on_the_first_token_is_named(identifier: str, effect: str) -> None:
+    mask = {"config": ConfigFacts(3, NAMED, INVERSE, is_decoder=True)}
+    cases: list[tuple[dict[str, Any], bool]] = [
+        (mask | {"head": FIRST}, True), (mask | {"head": LAST}, False), (mask | {"head": None}, False),
+        ({"head": FIRST}, False),
+    ]  # fmt: skip
+    for changes, is_named in cases:
+        (found,) = findings(identifier, subject(INFERENCE, run=replace(RAN, **{effect: True}), **changes))
+        assert ("is_decoder is true" in found.message) == is_named
         assert ("is_decoder" in found.message) == is_named == ("is_decoder" in found.remedy)
 
 
 def test_a_head_on_the_first_token_wants_it_to_be_cls() -> None:
     assert severities("HS529", head=FIRST, run=replace(RAN, begins_with_cls=False)) == ([WARNING], [ERROR])
-    assert severities("HS529", head=LAST, run=replace(RAN, begins_with_cls=False)) == SILENT
+    virtual = replace(FIRST, virtual_tokens=8)  # the first position is none of the tokenizer's
+    for other_head in (LAST, virtual):
+        assert severities("HS529", head=other_head, run=replace(RAN, begins_with_cls=False)) == SILENT
     for other in (True, None):
         assert severities("HS529", head=FIRST, run=replace(RAN, begins_with_cls=other)) == SILENT
 
 
 def test_the_message_quotes_the_error_and_says_on_what() -> None:
-    (found,) = findings(
-        "HS521", subject(INFERENCE, run=replace(RAN, raised=(RaisedError("text", INDEX_ERROR, 3),), failed=3))
-    )
+    texts = replace(RAN, raised=(RaisedError("text", INDEX_ERROR, 3),), failed=3)
+    (found,) = findings("HS521", subject(INFERENCE, run=texts))
     assert "3 of 14 texts raise:" in found.message
     assert INDEX_ERROR in found.message
-    loading = replace(
-        RAN, scope=replace(RAN.scope, inputs=0), raised=(RaisedError("loading", "OSError: x", step=RunStep.LOADING),)
-    )
+    loading = replace(RAN, scope=replace(RAN.scope, inputs=0), raised=(LOADING,))
     assert "loading it raises: OSError: x" in findings("HS521", subject(INFERENCE, run=loading))[0].message
-
-
-def test_a_causal_mask_before_a_head_on_the_first_token_is_named() -> None:
-    config = ConfigFacts(3, NAMED, INVERSE, is_decoder=True)
-    (found,) = findings("HS523", subject(INFERENCE, head=FIRST, config=config, run=replace(RAN, all_alike=True)))
-    assert "is_decoder is true" in found.message and "is_decoder" in found.remedy
-    for changes in ({"head": FIRST}, {"config": config, "head": LAST}):
-        (other,) = findings("HS523", subject(INFERENCE, run=replace(RAN, all_alike=True), **changes))
-        assert "is_decoder" not in other.message + other.remedy
+    callers = {"": "Transformers' pipeline raises", "sentence-transformers": "sentence-transformers fails"}
+    for library, caller in callers.items():
+        (found,) = findings("HS521", subject(INFERENCE, run=replace(RAN, raised=(PIPELINE,), library=library)))
+        assert caller in found.message
 
 
 def test_half_precision_is_named_where_it_may_be_the_cause() -> None:
@@ -212,22 +208,15 @@ def test_a_run_that_tried_no_text_beyond_the_positions_says_nothing_about_length
     assert without_unseen([foreseen("HS308")], tried, 511) == []
 
 
-def test_a_note_is_no_cause_and_a_rule_that_no_run_concerns_needs_none() -> None:
-    assert with_causes([foreseen("HS525"), foreseen("HS306", NOTE)], RAN)[0].message == "message"
+def test_a_rule_that_no_run_concerns_needs_none() -> None:
     assert not looks_at_run([RULES["HS102"]])
     assert looks_at_run([RULES["HS102"], RULES["HS308"]]) and looks_at_run([RULES["HS523"]])
 
 
-def test_an_effect_names_its_causes() -> None:
-    effect, cause = foreseen("HS525"), foreseen("HS303")
-    assert with_causes([effect, cause], RAN)[0].message == "message Likely cause: HS303."
-    assert with_causes([effect], RAN)[0].message == "message"
-
-
 def test_a_run_that_was_wanted_and_is_lacking_is_not_determined() -> None:
-    from headscope.facts import Gap
-
     about = subject(INFERENCE, run=None, unknown=(Gap("run", "the model was not run: why"),))
-    assert judge(about, select(("HS52",))).verdict is Verdict.NOT_DETERMINED
+    unread = judge(about, select(("HS52",)))
+    assert unread.verdict is Verdict.NOT_DETERMINED
+    assert {gap.reason for gap in unread.not_determined} == {"the model was not run: why"}
     result = judge(subject(TRAINING, run=None, run_reason="why"), select(("HS52",)))
     assert result.scope.run is None and result.scope.run_reason == "why"

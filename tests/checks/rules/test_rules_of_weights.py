@@ -8,20 +8,21 @@ from typing import Any
 import pytest
 
 from headscope.checks.facts import LiveFacts
+from headscope.checks.rules import judge
 from headscope.checks.rules.rule import NotKnown, classifier_of
+from headscope.checks.rules.selection import select
 from headscope.core.facts.stored.checkpoint import ScoreHead
 from headscope.core.facts.stored.unplaced import UnplacedReason
 from headscope.core.facts.stored.weights import DroppedGroup
+from headscope.core.facts.verdict import Verdict
 from headscope.facts import (
     AdapterFault,
     AdapterFaultKind,
-    CheckpointKind,
     Mismatch,
     Task,
     TensorHeader,
     UnusedGroup,
     UnusedModule,
-    WeightsFormat,
 )
 from tests.checks.rules.subjects import (
     ALL_NEW,
@@ -196,8 +197,11 @@ def test_a_mismatch_is_an_error_wherever_the_tensor_is() -> None:
     assert severities("HS104", **IDLE) == ([ERROR], [ERROR])
     dead = head(parameter(DENSE, MISMATCHED, checkpoint_shape=(9, 8), live=False), parameter(CLASSIFIER))
     off = weights(mismatched=(Mismatch(DENSE, (9, 8), (8, 8)),))
-    assert severities("HS104", head=replace(dead, not_live=(DENSE,)), weights=off) == ([ERROR], [ERROR])
-    assert severities("HS104", **IDLE, checkpoint=checkpoint(kind=CheckpointKind.MEMORY)) == ([NOTE], [NOTE])
+    dead = replace(dead, not_live=(DENSE,))
+    assert severities("HS104", head=dead, weights=off) == ([ERROR], [ERROR])
+    assert severities("HS104", head=dead, weights=off, checkpoint=MEMORY) == ([NOTE], [NOTE])
+    assert severities("HS104", **IDLE, checkpoint=MEMORY) == ([NOTE], [NOTE])
+    assert severities("HS104", head=OTHER_SHAPE, checkpoint=MEMORY) == ([ERROR], [ERROR])
 
 
 def test_what_the_class_count_cannot_explain_is_a_mismatch() -> None:
@@ -253,6 +257,56 @@ def test_a_classifier_of_another_name_is_a_warning() -> None:
     assert severities("HS106", checkpoint=two_saves) == ([WARNING], [WARNING])
 
 
+@pytest.mark.parametrize(
+    ("keys", "is_weight"),
+    [
+        (("old.parametrizations.weight.original",), False),
+        (("old.weight_v", "old.weight_g"), False),
+        (("old.weight_orig",), False),
+        (("old.weight_v",), True),
+        (("old.original",), True),
+    ],
+)
+def test_what_a_weight_is_computed_from_is_not_to_be_renamed(keys: tuple[str, ...], is_weight: bool) -> None:
+    found = replace(FOUND, key=keys[0])
+    beside = [TensorHeader(key, "float32", (3, 1)) for key in keys[1:]]
+    new = head(parameter(DENSE), parameter(CLASSIFIER, NEW))
+    (finding,) = findings("HS106", subject(head=new, weights=leftovers(found, *beside)))
+    assert ("Don't rename the tensor" not in finding.remedy) == is_weight
+
+
+OLD = TensorHeader("old.weight", "float32", (3, 8)), TensorHeader("old.bias", "float32", (3,))
+RENAMED = {"old.weight": CLASSIFIER, "old.bias": BIAS}
+CONV = TensorHeader("conv.weight", "float32", (3, 8, 3))
+
+
+@pytest.mark.parametrize(
+    ("tensors", "changes", "renamed"),
+    [
+        (OLD, {}, RENAMED),
+        (OLD[:1], {}, {}),
+        ((OLD[0], replace(OLD[1], shape=(4,))), {}, {}),
+        ((*OLD, FOUND), {}, {}),
+        ((*OLD, CONV), {}, RENAMED),
+        ((*OLD, replace(CONV, key="old.conv.weight")), {}, {}),
+        ((*OLD, replace(CONV, key="old.scale", shape=(1,))), {}, RENAMED),
+        (OLD, {"wanted_num_labels": 3}, {}),
+        (OLD, {"wanted_labels": ("a", "b", "c")}, {}),
+        (OLD, {"checkpoint": checkpoint(architectures=("Other",))}, {}),
+        (OLD, {"weights": leftovers(*OLD, mismatched=(EMPTY,))}, {}),
+    ],
+)
+def test_a_classifier_is_renamed_where_nothing_else_is_lacking_or_left_out(
+    tensors: tuple[TensorHeader, ...], changes: dict[str, Any], renamed: dict[str, str]
+) -> None:
+    saved = checkpoint(architectures=(model().class_name,))
+    about: dict[str, Any] = {"checkpoint": saved, "weights": leftovers(*tensors), "folder": "it"} | changes
+    (found,) = findings("HS106", subject(head=NEW_CLASSIFIER, **about))
+    assert [line for line in found.code.splitlines() if line.startswith("state[")] == [
+        f"state[{new!r}] = state.pop({old!r})" for old, new in renamed.items()
+    ]
+
+
 def test_an_adapter_that_does_not_carry_the_head() -> None:
     assert severities("HS107", adapter=adapter()) == SILENT
     lacking = adapter(not_carried=(CLASSIFIER,), modules_to_save=("classifier",))
@@ -261,16 +315,28 @@ def test_an_adapter_that_does_not_carry_the_head() -> None:
     assert (found.parameters, "modules_to_save=['classifier']" in found.remedy) == ((CLASSIFIER,), True)
     (found,) = findings("HS107", subject(adapter=adapter(promised=("score",))))
     assert (found.severity, found.parameters) == (ERROR, ("score",))
+    other = adapter(own_class="BertModel", not_carried=(CLASSIFIER,))
+    (found,) = findings("HS107", subject(adapter=other))
+    assert found.parameters == (CLASSIFIER,) and "it holds no classifier" in found.message
+    assert severities("HS107", adapter=replace(other, not_carried=())) == SILENT
+    (found,) = findings("HS107", replace(missing(1), report=replace(missing(1).report, adapter=other, head=None)))
+    assert found.parameters == OUTSIDE[:1]
+    untraced = replace(missing(1).report, adapter=adapter(), head=None)
+    assert findings("HS107", replace(missing(1), report=untraced)) == []  # PEFT gives all that it promised
+
+
+def test_an_adapter_that_fits_after_a_resize_is_a_warning() -> None:
+    assert severities("HS109") == severities("HS109", adapter=adapter()) == SILENT
+    for changes in ({"load_options": ("num_labels=5",)}, {"word_rows": 140}):
+        assert severities("HS109", adapter=adapter(**changes)) == ([WARNING], [WARNING])
+        both = adapter(**changes, faults=(fault(AdapterFaultKind.SHAPE),))
+        assert severities("HS109", adapter=both) == ([ERROR], [ERROR])
 
 
 @pytest.mark.parametrize("kind", AdapterFaultKind)
 def test_an_adapter_that_does_not_fit(kind: AdapterFaultKind) -> None:
     (found,) = findings("HS109", subject(adapter=adapter(faults=(fault(kind),))))
     assert (found.severity, found.parameters) == (ERROR, ("x",))
-
-
-def test_a_pickle_is_a_warning() -> None:
-    assert severities("HS108", checkpoint=checkpoint(format=WeightsFormat.TORCH)) == ([WARNING], [WARNING])
 
 
 def test_frozen_weights_of_the_head() -> None:
@@ -300,6 +366,21 @@ def test_a_head_that_was_new_at_load_is_not_called_random_of_a_model_in_memory()
         assert found.severity is NOTE
 
 
+def test_buffers_that_no_load_gave_may_have_been_filled_by_a_training_since() -> None:
+    """As a batch norm in train mode updates its statistics with each batch."""
+    about = subject(head=head(buffers=STATISTICS), checkpoint=MEMORY)
+    assert [item.severity for item in findings("HS103", about)] == [WARNING]
+    result = judge(replace(about, profile=INFERENCE), select(("HS103",)))
+    ((found,), (gap,)) = result.findings, result.not_determined
+    assert (result.verdict, found.severity) == (Verdict.NOT_DETERMINED, WARNING)
+    assert "whether they were filled since the load" in found.message
+    assert "whether the buffers were filled since the load: bn.running_mean" in gap.reason
+    # Only of a parameter do zeros show that no training moved it.
+    zero = head(buffers=(replace(STATISTICS[0], name="bn.bias"),))
+    with pytest.raises(NotKnown, match="filled since the load"):
+        findings("HS103", subject(INFERENCE, head=zero, checkpoint=MEMORY, values=(replace(ZEROS, name="bn.bias"),)))
+
+
 def test_weights_that_changed_since_the_load_are_a_note() -> None:
     (found,) = findings("HS110", TRAINED_SINCE)
     assert (found.severity, found.parameters) == (NOTE, (CLASSIFIER,))
@@ -314,6 +395,9 @@ def test_a_base_model_of_unknown_weights_is_not_passed() -> None:
         findings("HS101", replace(unknown, live=resized))
     (found,) = findings("HS101", replace(unknown, live=resized, profile=TRAINING))
     assert found.severity is NOTE
+    two = weights(parameters=tuple(origin(name, status=UNKNOWN) for name in ("base.x", "base.y")))
+    with pytest.raises(NotKnown, match=r"base\.y"):
+        findings("HS101", subject(TRAINING, weights=two, live=resized))
 
 
 LSTM = TensorHeader("lstm.weight_ih_l0", "float32", (32, 8)), TensorHeader("lstm.weight_hh_l0", "float32", (32, 8))

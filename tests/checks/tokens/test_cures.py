@@ -11,18 +11,17 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from safetensors.torch import load_file, save_file
-from transformers import AutoModel, AutoModelForSequenceClassification, BertConfig
+from transformers import AutoModelForSequenceClassification
 
 import headscope
 from headscope.checks.rules.cures import token_id_code
 from headscope.facts import Finding
 from headscope.shell import main
 from tests.checks.tokens.tokenized import save, tokenizer
+from tests.edits import edit_json, edit_tensors
 from tests.families import FAMILIES
 
 pytestmark = pytest.mark.usefixtures("runs_here")
-SMALL = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
 
 
 def faults(folder: Path, rule: str) -> list[Finding]:
@@ -31,41 +30,39 @@ def faults(folder: Path, rule: str) -> list[Finding]:
     return [item for item in result.findings if item.id == rule]
 
 
-def without_pad(tokens: Any) -> Any:
-    tokens.pad_token = None
-    return tokens
+def cure(folder: Path, rule: str) -> None:
+    """Runs the code of the finding of a rule, after which there is none."""
+    (finding,) = faults(folder, rule)
+    exec(finding.code, {})
+    assert faults(folder, rule) == []
 
 
-FAULTS: dict[str, tuple[str, Any, dict[str, Any]]] = {
-    "HS301 no pad token": ("gpt2", lambda: without_pad(tokenizer("gpt2")), {"pad_token_id": None}),
-    "HS301 not in the configuration": ("gpt2", lambda: tokenizer("gpt2"), {"pad_token_id": None}),
-    "HS302": ("gpt2", lambda: tokenizer("gpt2"), {"pad_token_id": 50_000}),
-    "HS303": ("bert", lambda: tokenizer("bert", "left"), {}),
-    "HS308": ("bert", lambda: tokenizer("bert", model_max_length=4096), {}),
-    "HS528": ("gpt2", lambda: tokenizer("gpt2"), {"n_positions": 64}),
+def run_command(finding: Finding, written: Path, more: str = "") -> str:
+    """Runs the command of a finding, which writes to a folder; gives it as it was shown."""
+    (command,) = re.findall(r"`headscope ([^`]*)`", finding.remedy)
+    words = command.replace("-o DIR", f"-o {written}").replace("...", more)
+    assert main(shlex.split(words)) == 0
+    return str(command)
+
+
+FAULTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "HS301 no pad token": ("gpt2", {"pad_token": None}, {"pad_token_id": None}),
+    "HS301 not in the configuration": ("gpt2", {}, {"pad_token_id": None}),
+    "HS302": ("gpt2", {}, {"pad_token_id": 50_000}),
+    "HS303": ("bert", {"side": "left"}, {}),
+    "HS308": ("bert", {"model_max_length": 4096}, {}),
+    "HS528": ("gpt2", {}, {"n_positions": 64}),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_the_code_of_a_finding_cures_it(fault: str, tmp_path: Path) -> None:
-    family, make, config = FAULTS[fault]
-    folder, rule = save(tmp_path / "it's a model", family, make(), **config), fault.partition(" ")[0]
-    (finding,) = faults(folder, rule)
-    assert finding.code
-    exec(finding.code, {})
-    assert faults(folder, rule) == []
-    assert "HS521" not in {
-        item.id for item in headscope.check(str(folder), "inference", offline=True, run=True).findings
-    }
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_the_code_changes_its_fields_and_nothing_else(fault: str, tmp_path: Path) -> None:
-    family, make, config = FAULTS[fault]
-    folder, rule = save(tmp_path / "model", family, make(), **config), fault.partition(" ")[0]
+def test_the_code_of_a_finding_cures_it_and_changes_its_fields_alone(fault: str, tmp_path: Path) -> None:
+    family, tokens, config = FAULTS[fault]
+    folder, rule = save(tmp_path / "it's a model", family, tokenizer(family, **tokens), **config), fault[:5]
     before = {file.name: file.read_bytes() for file in folder.iterdir()}
-    (finding,) = faults(folder, rule)
-    exec(finding.code, {})
+    cure(folder, rule)
+    whole = headscope.check(str(folder), "inference", offline=True, run=True)
+    assert "HS521" not in {item.id for item in whole.findings}
     for file in folder.iterdir():
         if file.suffix == ".json" and file.read_bytes() != before[file.name]:
             old, new = json.loads(before[file.name]), json.loads(file.read_bytes())
@@ -98,11 +95,8 @@ def test_no_code_for_a_place_that_others_share(tmp_path: Path) -> None:
 def test_the_command_of_a_finding_names_the_classes(tmp_path: Path) -> None:
     folder = save(tmp_path / "a model", "bert", tokenizer("bert"))
     (finding,) = faults(folder, "HS202")
-    (command,) = re.findall(r"`headscope ([^`]*)`", finding.remedy)
-    written = tmp_path / "named"
-    words = shlex.split(command.replace("-o DIR", f"-o {written}"))
-    assert main(words) == 0
-    assert faults(written, "HS202") == []
+    run_command(finding, tmp_path / "named")
+    assert faults(tmp_path / "named", "HS202") == []
 
 
 @pytest.mark.parametrize("number", [2, 5, 9])
@@ -113,9 +107,7 @@ def test_the_command_of_another_class_count_keeps_the_trained_rows(number: int, 
     result = headscope.check(str(folder), num_labels=number, offline=True)
     (finding,) = (item for item in result.findings if item.id == "HS201")
     assert finding.severity == "warning" and "in another shape" in result.profile_reason
-    (command,) = re.findall(r"`headscope ([^`]*)`", finding.remedy)
-    more = "".join(f"--add {name} " for name in "EF")  # of more than four, the command begins the list
-    assert main(shlex.split(command.replace("-o DIR", f"-o {written}").replace("...", more))) == 0
+    run_command(finding, written, "--add E --add F")  # of more than four, the command begins the list
     loaded, notes = AutoModelForSequenceClassification.from_pretrained(written, output_loading_info=True)
     assert not any(notes.values()) and loaded.num_labels == number
     before = AutoModelForSequenceClassification.from_pretrained(folder).classifier.weight
@@ -126,8 +118,7 @@ def test_no_command_where_edit_can_not_keep_the_rows(tmp_path: Path) -> None:
     folder = save(tmp_path / "model", "bert", tokenizer("bert"), num_labels=3)
     for number in (1, 5):
         if number == 5:  # a configuration that was changed by hand
-            settings = json.loads((folder / "config.json").read_text())
-            (folder / "config.json").write_text(json.dumps({**settings, "id2label": {"0": "a"}, "label2id": {"a": 0}}))
+            edit_json(folder / "config.json", {"id2label": {"0": "a"}, "label2id": {"a": 0}})
         (found,) = headscope.check(str(folder), "training", num_labels=number, select="HS201", offline=True).findings
         assert "headscope edit" not in found.remedy
 
@@ -136,17 +127,13 @@ def test_no_command_where_edit_can_not_keep_the_rows(tmp_path: Path) -> None:
 def test_the_command_names_the_classes_as_id2label_does(label2id: dict[str, Any], tmp_path: Path) -> None:
     folder = save(tmp_path / "model", "bert", tokenizer("bert"), num_labels=2)
     file = folder / "config.json"
-    names = {"0": "no", "1": "maybe"}
-    file.write_text(json.dumps({**json.loads(file.read_text()), "id2label": names, "label2id": label2id}))
+    edit_json(file, {"id2label": {"0": "no", "1": "maybe"}, "label2id": label2id})
     (finding,) = faults(folder, "HS203")
     if finding.code:  # ids that are texts
-        exec(finding.code, {})
+        cure(folder, "HS203")
         assert json.loads(file.read_text())["label2id"] == {"no": 0, "maybe": 1}
-        assert faults(folder, "HS203") == []
         return
-    (command,) = re.findall(r"`headscope ([^`]*)`", finding.remedy)
-    assert "--labels no,maybe" in command
-    assert main(shlex.split(command.replace("-o DIR", f"-o {tmp_path / 'named'}"))) == 0
+    assert "--labels no,maybe" in run_command(finding, tmp_path / "named")
     assert faults(tmp_path / "named", "HS203") == []
 
 
@@ -166,34 +153,25 @@ def test_a_linked_file_is_replaced_and_its_target_stays(tmp_path: Path) -> None:
     for file in kept.iterdir():
         (folder / file.name).symlink_to(file)
     before = (kept / "tokenizer_config.json").read_bytes()
-    (finding,) = faults(folder, "HS303")
-    exec(finding.code, {})
-    assert faults(folder, "HS303") == []
+    cure(folder, "HS303")
     assert (kept / "tokenizer_config.json").read_bytes() == before
 
 
 def test_a_tensor_is_renamed_in_a_checkpoint_of_that_class_alone(tmp_path: Path) -> None:
     folder = save(tmp_path / "model", "bert", tokenizer("bert"))
-    file = folder / "model.safetensors"
-    state = load_file(file)
-    for name in ("weight", "bias"):
-        state[f"old_head.{name}"] = torch.zeros(5, *state[f"classifier.{name}"].shape[1:])
-    save_file(state, file, metadata={"format": "pt"})
+    old_head = {"old_head.weight": torch.zeros(5, 32), "old_head.bias": torch.zeros(5)}
+    edit_tensors(folder / "model.safetensors", lambda state: state | old_head)
     found = headscope.check(str(folder), "inference", select="HS106", num_labels=5, offline=True).findings
     assert [item.code for item in found] in ([], [""])
 
 
 def test_names_that_only_label2id_has_are_in_the_command(tmp_path: Path) -> None:
     folder = save(tmp_path / "model", "bert", tokenizer("bert"), num_labels=2)
-    file = folder / "config.json"
-    settings = {**json.loads(file.read_text()), "label2id": {"yes": 1, "no": 0}}
-    file.write_text(json.dumps({**settings, "id2label": {"0": "LABEL_0", "1": "LABEL_1"}}))
-    (finding,) = faults(folder, "HS203")
-    assert "--labels no,yes`" in finding.remedy
-    settings["label2id"] = {"yes, sure": 1, "no": 0}
-    file.write_text(json.dumps({**settings, "id2label": {"0": "LABEL_0", "1": "LABEL_1"}}))
-    (finding,) = faults(folder, "HS203")
-    assert "--labels A,B`" in finding.remedy
+    for yes, labels in (("yes", "no,yes"), ("yes, sure", "A,B")):
+        names = {"id2label": {"0": "LABEL_0", "1": "LABEL_1"}, "label2id": {yes: 1, "no": 0}}
+        edit_json(folder / "config.json", names)
+        (finding,) = faults(folder, "HS203")
+        assert f"--labels {labels}`" in finding.remedy
 
 
 def test_a_dry_run_needs_no_place(tmp_path: Path) -> None:
@@ -205,7 +183,7 @@ def test_a_dry_run_needs_no_place(tmp_path: Path) -> None:
 
 
 def test_weights_of_a_live_head_train_again() -> None:
-    model = AutoModelForSequenceClassification.from_config(BertConfig(**SMALL))
+    model = FAMILIES["bert"].build("BertForSequenceClassification")
     optimizer = torch.optim.SGD(model.bert.parameters())
     model.classifier.requires_grad_(requires_grad=False)
     for rule in ("HS601", "HS602"):  # a frozen weight needs no optimizer
@@ -233,7 +211,7 @@ def test_after_the_explained_remedy_the_whole_head_trains_and_nothing_else(famil
 
 
 def test_an_adapter_that_is_trained_again_as_told_carries_the_head(tmp_path: Path) -> None:
-    AutoModel.from_config(BertConfig(**SMALL)).save_pretrained(tmp_path / "base")
+    FAMILIES["bert"].build("BertModel").save_pretrained(tmp_path / "base")
     settings: dict[str, Any] = {"target_modules": ["query"]}
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "base")
     get_peft_model(model, LoraConfig(**settings)).save_pretrained(tmp_path / "adapter")

@@ -58,16 +58,13 @@ def test_the_end_token_as_padding_of_the_configuration_is_inert_on_the_left(tmp_
     assert found(tmp_path) == {"HS306": "note"}
 
 
-def wide_gpt2(place: Path, **fields: Any) -> transformers.GPT2ForSequenceClassification:
-    """A vocabulary too large for the first small model on which padding is measured: there it is made smaller."""
-    config = transformers.GPT2Config(**{"n_layer": 1, "n_embd": 192, "n_head": 2} | fields)
-    model = transformers.GPT2ForSequenceClassification(config)
-    model.save_pretrained(place)
-    return model.eval()
+WIDE = {"vocab_size": 50_257, "n_layer": 1, "n_positions": 1024}
+"""A vocabulary too large for the first small model on which padding is measured: there it is made smaller."""
 
 
 def test_a_pad_token_outside_the_vocabulary_fails_in_a_small_model_as_in_the_whole(tmp_path: Path) -> None:
-    model = wide_gpt2(tmp_path, pad_token_id=50_257)
+    model = FAMILIES["gpt2"].build("GPT2ForSequenceClassification", **WIDE, n_embd=192, pad_token_id=50_257)
+    model.save_pretrained(tmp_path)
     ids = torch.tensor([[5, 6, 7, 50_257]])
     with pytest.raises(IndexError) as failure:
         model(ids, attention_mask=(ids != 50_257).long())
@@ -77,14 +74,14 @@ def test_a_pad_token_outside_the_vocabulary_fails_in_a_small_model_as_in_the_who
 
 
 def test_a_pad_token_outside_the_vocabulary_fails_for_rows_of_a_language_model_too(tmp_path: Path) -> None:
-    fields = {"n_layer": 1, "n_embd": 32, "n_head": 2, "vocab_size": 300, "pad_token_id": 300}
-    transformers.GPT2LMHeadModel(transformers.GPT2Config(**fields)).save_pretrained(tmp_path)
+    FAMILIES["gpt2"].build("GPT2LMHeadModel", vocab_size=300, pad_token_id=300).save_pretrained(tmp_path)
     effects = headscope.inspect(tmp_path, tokens="id:4,id:5", prove=True).head.verification.padding
     assert {item.reason.partition(":")[0] for item in effects} == {"IndexError"}
 
 
 def test_padding_is_not_measured_without_a_pad_token(tmp_path: Path) -> None:
-    wide_gpt2(tmp_path, n_embd=768, num_labels=1000)  # one layer and this head are more than the first limit
+    wide = FAMILIES["gpt2"].build("GPT2ForSequenceClassification", **WIDE, n_embd=768, num_labels=1000)
+    wide.save_pretrained(tmp_path)  # one layer and this head are more than the first limit
     effects = headscope.inspect(tmp_path, prove=True).head.verification.padding
     assert {(item.changes, item.reason) for item in effects} == {(None, "no pad token is set")}
 

@@ -4,25 +4,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hostile.corpus.case import Build, Case, checkpoint, safetensors
+from hostile.corpus.case import Build, Case, checkpoint, zeros
 
 _HEAD = "base_model.model.classifier"
 _SHAPES = {f"{_HEAD}.weight": [2, 8], f"{_HEAD}.bias": [2]}
 
 
-def _header(shapes: dict[str, list[int]]) -> bytes:
-    entries, at = {}, 0
-    for key, shape in shapes.items():
-        size = 4
-        for axis in shape:
-            size *= axis
-        entries[key] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + size]}
-        at += size
-    return safetensors(entries, bytes(at))
-
-
 def _adapter(folder: Path, config: Any, weights: bytes | None, name: str = "adapter_model.safetensors") -> list[str]:
-    base = checkpoint(folder, {"model.safetensors": _header({"distilbert.transformer.layer.0.ffn.lin1.bias": [16]})})
+    base = checkpoint(folder, {"model.safetensors": zeros({"distilbert.transformer.layer.0.ffn.lin1.bias": [16]})})
     made = folder / "adapter"
     made.mkdir()
     if isinstance(config, dict) and "base_model_name_or_path" not in config:
@@ -33,12 +22,12 @@ def _adapter(folder: Path, config: Any, weights: bytes | None, name: str = "adap
     return ["inspect", str(made), "--offline"]
 
 
-def _sentence(config: Any, weights: bytes | None = _header(_SHAPES), name: str = "adapter_model.safetensors") -> Build:
+def _sentence(config: Any, weights: bytes | None = zeros(_SHAPES), name: str = "adapter_model.safetensors") -> Build:
     return lambda folder: _adapter(folder, config, weights, name)
 
 
 def _itself(folder: Path) -> list[str]:
-    return _adapter(folder, {"base_model_name_or_path": str(folder / "adapter")}, _header(_SHAPES))
+    return _adapter(folder, {"base_model_name_or_path": str(folder / "adapter")}, zeros(_SHAPES))
 
 
 def _lora(**changes: Any) -> dict[str, Any]:
@@ -93,10 +82,10 @@ CASES: tuple[Case, ...] = (
     Case("adapter: configuration is a list", _sentence(b"[1]"), words=("adapter_config.json",)),
     Case("adapter: configuration is cut", _sentence(b'{"peft_type": '), words=("adapter_config.json",)),
     Case("adapter: no weights", _sentence(_lora(), None), words=("adapter weights",)),
-    Case("adapter: weights of another shape", _sentence(_lora(), _header({f"{_HEAD}.weight": [3, 8]})), codes=_EITHER),
-    Case("adapter: weights of nobody", _sentence(_lora(), _header({"\x1b[2Jelsewhere": [1]})), codes=_EITHER),
-    Case("adapter: low rank of no matrix", _sentence(_lora(), _header({f"{_HEAD}.lora_A.weight": []})), codes=_EITHER),
-    Case("adapter: weights cut", _sentence(_lora(), _header(_SHAPES)[:40]), words=("adapter_model.safetensors",)),
+    Case("adapter: weights of another shape", _sentence(_lora(), zeros({f"{_HEAD}.weight": [3, 8]})), codes=_EITHER),
+    Case("adapter: weights of nobody", _sentence(_lora(), zeros({"\x1b[2Jelsewhere": [1]})), codes=_EITHER),
+    Case("adapter: low rank of no matrix", _sentence(_lora(), zeros({f"{_HEAD}.lora_A.weight": []})), codes=_EITHER),
+    Case("adapter: weights cut", _sentence(_lora(), zeros(_SHAPES)[:40]), words=("adapter_model.safetensors",)),
     Case("adapter: weights are a page", _sentence(_lora(), b"<!doctype html>"), words=("an HTML page",)),
     Case(
         "adapter: pickled call",

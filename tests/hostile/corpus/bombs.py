@@ -5,8 +5,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from hostile.corpus.case import CONFIG, ONE_TENSOR, Build, Case, safetensors, snapshot_of, with_files
-from hostile.corpus.pickles import in_zip
+from hostile.corpus.case import CONFIG, ONE_TENSOR, Build, Case, file_of, safetensors, snapshot_of, with_files
+from hostile.corpus.pickles import in_zip, text_of
 
 _WORLD = 2**61 - 1
 """Python hashes an integer modulo this number: its multiples all have the hash 0."""
@@ -14,11 +14,6 @@ _MANY = 100_000
 _REBUILD = b"ctorch._utils\n_rebuild_tensor_v2\n"
 _SIZE = b"ctorch\nSize\n"
 _ORDERED = b"ccollections\nOrderedDict\n"
-
-
-def _short(value: str) -> bytes:
-    raw = value.encode()
-    return b"X" + len(raw).to_bytes(4, "little") + raw
 
 
 def _long(value: int) -> bytes:
@@ -32,9 +27,9 @@ _DIGITS = _long(10**5000)
 
 def _tensor(*, shape: bytes = b"K\x01", stride: bytes = b"K\x01", offset: bytes = b"K\x00") -> bytes:
     """The pickle of one tensor under the key `x`, whose values are the given operations."""
-    storage = b"(" + _short("storage") + b"ctorch\nFloatStorage\n" + _short("0") + _short("cpu") + b"K\x01tQ"
+    storage = b"(" + text_of("storage") + b"ctorch\nFloatStorage\n" + text_of("0") + text_of("cpu") + b"K\x01tQ"
     sizes = b"(" + shape + b"t(" + stride + b"t"
-    return b"}" + _short("x") + _REBUILD + b"(" + storage + offset + sizes + b"\x89" + _ORDERED + b")RtRs."
+    return b"}" + text_of("x") + _REBUILD + b"(" + storage + offset + sizes + b"\x89" + _ORDERED + b")RtRs."
 
 
 def _colliding_keys(count: int) -> bytes:
@@ -53,13 +48,13 @@ def _colliding_pairs(count: int) -> bytes:
 # ruff: noqa: E501, PLW0108  one bomb a line; each is built when its case runs, not before
 _PICKLES: dict[str, Callable[[], bytes]] = {
     "key of 5,000 digits": lambda: b"}" + _DIGITS + b"Ns.",
-    "value of 5,000 digits": lambda: b"}" + _short("x") + _DIGITS + b"s.",
+    "value of 5,000 digits": lambda: b"}" + text_of("x") + _DIGITS + b"s.",
     "top of 5,000 digits": lambda: _DIGITS + b".",
     "shape of 5,000 digits": lambda: _tensor(shape=_DIGITS),
     "stride of 5,000 digits": lambda: _tensor(stride=_DIGITS),
     "offset of 5,000 digits": lambda: _tensor(offset=_DIGITS),
     "shape of 2^63": lambda: _tensor(shape=_long(2**63)),
-    "number as text of 5,000 digits": lambda: b"}" + _short("x") + b"L" + b"9" * 5000 + b"L\ns.",
+    "number as text of 5,000 digits": lambda: b"}" + text_of("x") + b"L" + b"9" * 5000 + b"L\ns.",
     "keys of one hash": lambda: _colliding_keys(_MANY),
     "memo of one hash": lambda: _colliding_memo(_MANY),
     "pairs of one hash": lambda: _colliding_pairs(_MANY),
@@ -130,14 +125,6 @@ def _in_place(name: str, make: Callable[[], bytes]) -> Build:
     return build
 
 
-def _snapshot(make: Callable[[], bytes]) -> Build:
-    def build(folder: Path) -> list[str]:
-        (folder / "one.json").write_bytes(make())
-        return ["inspect", str(folder / "one.json")]
-
-    return build
-
-
 def _gguf(tensors: int, settings: int = 0, labels: int = 0, axes: int = 0) -> bytes:
     """A GGUF header of so many entries, each with a short name."""
 
@@ -149,14 +136,6 @@ def _gguf(tensors: int, settings: int = 0, labels: int = 0, axes: int = 0) -> by
     sizes = struct.pack("<I", axes) + struct.pack("<Q", 1) * axes + struct.pack("<IQ", 0, 0)
     entries = b"".join(text(b"t%x" % at) + sizes for at in range(tensors))
     return b"GGUF" + struct.pack("<IQQ", 3, tensors, settings + 1) + setting + listed + entries
-
-
-def _only(name: str, content: Callable[[], bytes]) -> Build:
-    def build(folder: Path) -> list[str]:
-        (folder / name).write_bytes(content())
-        return snapshot_of(folder / name)
-
-    return build
 
 
 _GGUF: dict[str, Callable[[], bytes]] = {
@@ -180,9 +159,9 @@ CASES: tuple[Case, ...] = (
         for name, make in _JSON.items()
         for place, size in (("header", _SMALL), ("config", 19_000_000), ("index", 19_000_000))
     ),
-    *(Case(f"bomb: snapshot, {name}", _snapshot(partial(make, _SMALL)), codes=(3,)) for name, make in _JSON.items()),
+    *(Case(f"bomb: snapshot, {name}", file_of("one.json", partial(make, _SMALL)), codes=(3,)) for name, make in _JSON.items()),
     *(
-        Case(f"bomb: gguf, {name}", _only("model.gguf", make), codes=(3,), words=("model.gguf",))
+        Case(f"bomb: gguf, {name}", file_of("model.gguf", make, snapshot_of), words=("model.gguf",))
         for name, make in _GGUF.items()
     ),
 )  # fmt: skip

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+from safetensors.torch import save
+
 CANARY = "canary"
 """The file that hostile code would make, in the folder that holds the checkpoint."""
 
@@ -51,6 +54,11 @@ def checkpoint(folder: Path, files: dict[str, bytes], config: bytes | dict[str, 
     return made
 
 
+def zeros(shapes: dict[str, list[int]]) -> bytes:
+    """A whole safetensors file with tensors of these shapes."""
+    return save({key: torch.zeros(shape) for key, shape in shapes.items()})
+
+
 def snapshot_of(path: Path) -> list[str]:
     """The arguments that read headers and nothing more."""
     return ["snapshot", str(path), "-o", str(path.parent / "out.json")]
@@ -70,5 +78,34 @@ def inspected(files: dict[str, bytes], config: bytes | dict[str, Any] | None = N
 
     def build(folder: Path) -> list[str]:
         return ["inspect", str(checkpoint(folder, files, config))]
+
+    return build
+
+
+def folder_of(files: Callable[[Path], dict[str, bytes]], *options: str) -> Build:
+    """A folder with the files that a function gives, to be examined."""
+
+    def build(folder: Path) -> list[str]:
+        made = folder / "checkpoint"
+        made.mkdir()
+        for name, content in files(folder).items():
+            (made / name).parent.mkdir(parents=True, exist_ok=True)
+            (made / name).write_bytes(content)
+        return ["inspect", str(made), *options]
+
+    return build
+
+
+def inspect(path: Path) -> list[str]:
+    """The arguments that examine a file."""
+    return ["inspect", str(path)]
+
+
+def file_of(name: str, make: Callable[[], bytes], arguments: Callable[[Path], list[str]] = inspect) -> Build:
+    """One file, made when the case runs, and the command that meets it."""
+
+    def build(folder: Path) -> list[str]:
+        (folder / name).write_bytes(make())
+        return arguments(folder / name)
 
     return build

@@ -2,9 +2,8 @@
 
 import struct
 from collections.abc import Callable
-from pathlib import Path
 
-from hostile.corpus.case import Build, Case
+from hostile.corpus.case import Case, file_of
 
 _NAMED = "\x1b[2J\x9b31m\u202egnp\u200b[red]x[/0]\0"
 
@@ -128,15 +127,7 @@ _GGUF: dict[str, Callable[[], bytes]] = {
 }
 
 
-def _inspected(name: str, make: Callable[[], bytes]) -> Build:
-    def build(folder: Path) -> list[str]:
-        (folder / name).write_bytes(make())
-        return ["inspect", str(folder / name)]
-
-    return build
-
-
 CASES: tuple[Case, ...] = (
-    *(Case(f"export: onnx, {name}", _inspected("m.onnx", make), words=("m.onnx",)) for name, make in _ONNX.items()),
-    *(Case(f"export: gguf, {name}", _inspected("m.gguf", make), words=("m.gguf",)) for name, make in _GGUF.items()),
+    *(Case(f"export: onnx, {name}", file_of("m.onnx", make), words=("m.onnx",)) for name, make in _ONNX.items()),
+    *(Case(f"export: gguf, {name}", file_of("m.gguf", make), words=("m.gguf",)) for name, make in _GGUF.items()),
 )

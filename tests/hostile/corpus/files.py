@@ -1,11 +1,13 @@
 """What stands where a weight file should: nothing, pages, pointers, pipes, links, other formats."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from hostile.corpus.case import Build, Case, checkpoint, snapshot_of, with_files
 
 _POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 4\n"
+_TAR = b"\0" * 257 + b"ustar" + b"\0" * 300
 _PAGE = b"<!DOCTYPE html><html><body>Sign in</body></html>"
 _STAND_INS = {
     "empty": (b"", "is empty"),
@@ -27,17 +29,16 @@ _OTHERS = {
 }
 
 
-def _fifo(folder: Path) -> list[str]:
-    made = checkpoint(folder, {})
-    os.mkfifo(made / "model.safetensors")
-    return snapshot_of(made)
+def _with(make: Callable[[Path], object], name: str = "model.safetensors") -> Build:
+    """A checkpoint with something else in the place of a file."""
 
+    def build(folder: Path) -> list[str]:
+        made = checkpoint(folder, {})
+        (made / name).unlink(missing_ok=True)
+        make(made / name)
+        return snapshot_of(made)
 
-def _fifo_config(folder: Path) -> list[str]:
-    made = checkpoint(folder, {})
-    (made / "config.json").unlink()
-    os.mkfifo(made / "config.json")
-    return snapshot_of(made)
+    return build
 
 
 def _fifo_itself(folder: Path) -> list[str]:
@@ -45,23 +46,10 @@ def _fifo_itself(folder: Path) -> list[str]:
     return snapshot_of(folder / "pipe")
 
 
-def _link(target: str) -> Build:
-    def build(folder: Path) -> list[str]:
-        made = checkpoint(folder, {})
-        (made / "model.safetensors").symlink_to(target)
-        return snapshot_of(made)
-
-    return build
-
-
 def _folder_as_weights(folder: Path) -> list[str]:
     made = checkpoint(folder, {})
     (made / "model.safetensors").mkdir()
     return ["inspect", str(made)]
-
-
-def _tar(folder: Path) -> list[str]:
-    return snapshot_of(checkpoint(folder, {"pytorch_model.bin": b"\0" * 257 + b"ustar" + b"\0" * 300}))
 
 
 def _device(folder: Path) -> list[str]:
@@ -75,13 +63,13 @@ CASES = (
         for file in ("model.safetensors", "pytorch_model.bin")
     ),
     *(Case(f"only {name}", with_files(files={name: b"0"}), words=(kind, name)) for name, kind in _OTHERS.items()),
-    Case("pipe as weights", _fifo, words=("not a regular file",)),
-    Case("pipe as configuration", _fifo_config, words=("not a regular file",)),
+    Case("pipe as weights", _with(os.mkfifo), words=("not a regular file",)),
+    Case("pipe as configuration", _with(os.mkfifo, "config.json"), words=("not a regular file",)),
     Case("pipe as model", _fifo_itself, words=("not a regular file",)),
     Case("device as model", _device, words=("not a regular file",)),
-    Case("device as weights", _link("/dev/zero"), words=("not a regular file",)),
-    Case("link to itself", _link("model.safetensors"), words=("cannot be read",)),
-    Case("link to nothing", _link("/no/such/file"), words=("cannot be read",)),
+    Case("device as weights", _with(lambda path: path.symlink_to("/dev/zero")), words=("not a regular file",)),
+    Case("link to itself", _with(lambda path: path.symlink_to("model.safetensors")), words=("cannot be read",)),
+    Case("link to nothing", _with(lambda path: path.symlink_to("/no/such/file")), words=("cannot be read",)),
     Case("folder as weights", _folder_as_weights, words=("no weight file",)),
-    Case("tar format from before 2017", _tar, words=("tar format",)),
+    Case("tar format from before 2017", with_files(files={"pytorch_model.bin": _TAR}), words=("tar format",)),
 )

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from safetensors.torch import save
 
-from hostile.corpus.case import CANARY, Case
+from hostile.corpus.case import CANARY, Case, folder_of
 
 _EVIL = "x\x1b[2J\u202e[bold]\x9b31m"
 _DEEP = b"[" * 200_000
@@ -26,18 +26,6 @@ class Payload:
 
 
 Files = dict[str, bytes]
-
-
-def _of(files: Callable[[Path], Files]) -> Callable[[Path], list[str]]:
-    def build(folder: Path) -> list[str]:
-        made = folder / "checkpoint"
-        made.mkdir()
-        for name, content in files(folder).items():
-            (made / name).parent.mkdir(parents=True, exist_ok=True)
-            (made / name).write_bytes(content)
-        return ["inspect", str(made)]
-
-    return build
 
 
 def saved(value: Any, folder: Path) -> bytes:
@@ -142,5 +130,5 @@ _ERRORS: dict[str, tuple[Callable[[Path], Files], tuple[str, ...]]] = {
 }  # fmt: skip
 
 CASES: tuple[Case, ...] = tuple(
-    Case(f"foreign: {name}", _of(files), words=words) for name, (files, words) in (_REFUSED | _ERRORS).items()
+    Case(f"foreign: {name}", folder_of(files), words=words) for name, (files, words) in (_REFUSED | _ERRORS).items()
 )

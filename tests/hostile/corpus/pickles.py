@@ -7,7 +7,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-from hostile.corpus.case import CANARY, Case, checkpoint, snapshot_of
+from hostile.corpus.case import CANARY, Build, Case, checkpoint, snapshot_of, with_files
 
 _CALLS = (
     ("os", "system"), ("posix", "system"), ("nt", "system"), ("subprocess", "Popen"), ("builtins", "exec"),
@@ -20,7 +20,8 @@ _CALLS = (
 )  # fmt: skip
 
 
-def _text(value: str) -> bytes:
+def text_of(value: str) -> bytes:
+    """The operation that puts a text on the stack."""
     raw = value.encode()
     return b"X" + len(raw).to_bytes(4, "little") + raw
 
@@ -38,31 +39,22 @@ def in_zip(content: bytes, name: str = "archive/data.pkl", *, packed: bool = Fal
 
 
 def _calling(module: str, name: str, argument: str) -> dict[str, bytes]:
-    shell = _text(argument)
+    shell = text_of(argument)
     pair = module.encode() + b"\n" + name.encode() + b"\n"
     return {
         "reduce": b"\x80\x02c" + pair + shell + b"\x85R.",
-        "stack": b"\x80\x04" + _text(module) + _text(name) + b"\x93" + shell + b"\x85R.",
+        "stack": b"\x80\x04" + text_of(module) + text_of(name) + b"\x93" + shell + b"\x85R.",
         "inst": b"(" + shell + b"i" + pair + b".",
         "object": b"(c" + pair + shell + b"o.",
     }
 
 
-def _called(module: str, name: str, way: str) -> Callable[[Path], list[str]]:
+def _called(module: str, name: str, way: str, around: Callable[[bytes], bytes] = in_zip) -> Build:
     def build(folder: Path) -> list[str]:
         content = _calling(module, name, f"touch {folder / CANARY}")[way]
-        return snapshot_of(checkpoint(folder, {"pytorch_model.bin": in_zip(content)}))
+        return snapshot_of(checkpoint(folder, {"pytorch_model.bin": around(content)}))
 
     return build
-
-
-def _legacy(folder: Path) -> list[str]:
-    content = _calling("os", "system", f"touch {folder / CANARY}")["reduce"]
-    return snapshot_of(checkpoint(folder, {"pytorch_model.bin": content}))
-
-
-def _file(content: bytes) -> Callable[[Path], list[str]]:
-    return lambda folder: snapshot_of(checkpoint(folder, {"pytorch_model.bin": content}))
 
 
 _EMPTY = b"\x80\x02}."
@@ -81,7 +73,7 @@ _OPERATIONS: dict[str, bytes] = {
     "8-byte length": b"\x80\x04\x8d" + b"\xff" * 8 + b"a",
     "long of 2 GB": b"\x80\x02\x8b\xff\xff\xff\x7f",
     "not a dict": b"\x80\x02K\x01.",
-    "dict of numbers": b"\x80\x02}" + _text("a") + b"K\x01s.",
+    "dict of numbers": b"\x80\x02}" + text_of("a") + b"K\x01s.",
     "persistent text": b"\x80\x02Pname\n.",
     "extension": b"\x80\x02\x82\x01.",
     "next buffer": b"\x80\x05\x97.",
@@ -123,6 +115,7 @@ _ARCHIVES: dict[str, bytes] = {
     "one file a hundred thousand times": _directory(100_000),
     "end without a start": in_zip(_EMPTY)[-22:] + b"PK",
 }
+_TOLD = ("pytorch_model.bin", "hint:")
 
 CASES = (
     *(
@@ -134,13 +127,13 @@ CASES = (
         Case(f"pickle calls by {way}", _called("os", "system", way), words=("pytorch_model.bin",))
         for way in ("stack", "inst", "object")
     ),
-    Case("legacy pickle calls", _legacy, words=("references os.system",)),
+    Case("legacy pickle calls", _called("os", "system", "reduce", bytes), words=("references os.system",)),
     *(
-        Case(f"pickle: {name}", _file(in_zip(content)), words=("pytorch_model.bin", "hint:"))
+        Case(f"pickle: {name}", with_files(files={"pytorch_model.bin": in_zip(content)}), words=_TOLD)
         for name, content in _OPERATIONS.items()
     ),
     *(
-        Case(f"archive: {name}", _file(content), words=("pytorch_model.bin", "hint:"))
+        Case(f"archive: {name}", with_files(files={"pytorch_model.bin": content}), words=_TOLD)
         for name, content in _ARCHIVES.items()
     ),
 )  # fmt: skip

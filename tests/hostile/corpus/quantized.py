@@ -1,20 +1,14 @@
 """Quantization settings and packed tensors that do not add up."""
 
-from pathlib import Path
 from typing import Any
 
-from hostile.corpus.adapters import _header
-from hostile.corpus.case import CONFIG, Build, Case, checkpoint
+from hostile.corpus.case import CONFIG, Build, Case, inspected, zeros
 
 _LAYER = "distilbert.transformer.layer.0.ffn.lin1"
 
 
 def _sentence(settings: Any, shapes: dict[str, list[int]]) -> Build:
-    def build(folder: Path) -> list[str]:
-        config = CONFIG | {"quantization_config": settings}
-        return ["inspect", str(checkpoint(folder, {"model.safetensors": _header(shapes)}, config))]
-
-    return build
+    return inspected({"model.safetensors": zeros(shapes)}, CONFIG | {"quantization_config": settings})
 
 
 _GPTQ = {f"{_LAYER}.qweight": [1, 16], f"{_LAYER}.qzeros": [1, 2], f"{_LAYER}.scales": [1, 16]}
@@ -63,12 +57,9 @@ _SHAPES: tuple[tuple[str, dict[str, list[int]]], ...] = (
 CASES: tuple[Case, ...] = (
     *(Case(f"quantized: {name}", _sentence(settings, _GPTQ), codes=_EITHER) for name, settings in _SETTINGS),
     *(
-        Case(
-            f"quantized {method}: {name}",
-            _sentence({"quant_method": method, "bits": 4, "load_in_4bit": True}, shapes),
-            _EITHER,
-        )
+        Case(f"quantized {method}: {name}", _sentence(settings, shapes), _EITHER)
         for name, shapes in _SHAPES
         for method in ("gptq", "bitsandbytes")
+        for settings in [{"quant_method": method, "bits": 4, "load_in_4bit": True}]
     ),
 )

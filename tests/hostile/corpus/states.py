@@ -9,24 +9,19 @@ from typing import Any
 import torch
 from safetensors.torch import save
 
-from hostile.corpus.case import CONFIG, Case
+from hostile.corpus.case import CONFIG, Build, Case, folder_of
 from hostile.corpus.foreign import Payload, saved
 
 _EVIL = "x\x1b[2J\u202e[bold]"
 
 
-def _of(files: Callable[[Path], dict[str, bytes]], *, configured: bool = True) -> Callable[[Path], list[str]]:
-    def build(folder: Path) -> list[str]:
-        made = folder / "checkpoint"
-        made.mkdir()
-        if configured:
-            (made / "config.json").write_text(json.dumps(CONFIG))
-        for name, content in files(folder).items():
-            (made / name).parent.mkdir(parents=True, exist_ok=True)
-            (made / name).write_bytes(content)
-        return ["inspect", str(made), "--details"]
+def _bare(files: Callable[[Path], dict[str, bytes]]) -> Build:
+    """Without a configuration."""
+    return folder_of(files, "--details")
 
-    return build
+
+def _of(files: Callable[[Path], dict[str, bytes]]) -> Build:
+    return _bare(lambda folder: {"config.json": json.dumps(CONFIG).encode()} | files(folder))
 
 
 def _metadata(content: bytes) -> Callable[[Path], dict[str, bytes]]:
@@ -70,7 +65,7 @@ CASES = (
     Case("metadata is cut", _of(_metadata(pickle.dumps({"a": 1})[:-3])), (3,), ("HS805",)),
     Case("metadata is empty", _of(_metadata(b"")), (3,), ("HS805",)),
     Case("metadata is a list", _of(_metadata(pickle.dumps([1, 2]))), (3,), ("HS805",)),
-    Case("metadata without configuration", _of(_metadata(b"\x80\x04."), configured=False), (3,), ("HS805",)),
+    Case("metadata without configuration", _bare(_metadata(b"\x80\x04.")), (3,), ("HS805",)),
     Case("metadata of large numbers", _of(_metadata(pickle.dumps({"x": 10**5000}))), (3,), ("HS805",)),
     Case("shapes of ZeRO lie", _of(_zero(lambda folder: {"param_shapes": [{_EVIL: (-1, 2**70)}]})), (3,), ("HS804",)),
     Case("shapes of ZeRO are texts", _of(_zero(lambda folder: {"param_shapes": "abc", "module": 7})), (3,), ("HS804",)),
@@ -79,36 +74,16 @@ CASES = (
     Case("hostile names in a training file", _of(_lightning(lambda folder: 1)), (3,), ("HS807",)),
     Case("a training file runs code", _of(_lightning(Payload)), (3,)),
     Case("a training file that is cut", _of(_cut), (3,)),
-    Case(
-        "a Trainer's state is no object",
-        _of(lambda folder: _trainer(b"[1"), configured=False),
-        (3,),
-        ("HS808",),
-    ),
-    Case(
-        "a Trainer's best leads elsewhere",
-        _of(lambda folder: _trainer(_ELSEWHERE), configured=False),
-        (3,),
-        ("HS808", "checkpoint-1"),
-    ),
-    Case("a Trainer's metric is huge", _of(lambda folder: _trainer(_HUGE), configured=False), (3,), ("HS808",)),
-    Case(
-        "steps with huge numbers",
-        _of(lambda folder: {f"checkpoint-{'9' * 200}/config.json": b"{}"}, configured=False),
-        (3,),
-    ),
-    Case(
-        "ranks with hostile names",
-        _of(lambda folder: {f"{_EVIL}/mp_rank_00/model_optim_rng.pt": b""}, configured=False),
-        (3,),
-        ("HS806",),
-    ),
+    Case("a Trainer's state is no object", _bare(lambda _: _trainer(b"[1")), words=("HS808",)),
+    Case("a Trainer's best leads elsewhere", _bare(lambda _: _trainer(_ELSEWHERE)), words=("HS808", "checkpoint-1")),
+    Case("a Trainer's metric is huge", _bare(lambda _: _trainer(_HUGE)), words=("HS808",)),
+    Case("steps with huge numbers", _bare(lambda _: {f"checkpoint-{'9' * 200}/config.json": b"{}"})),
+    Case("ranks with hostile names", _bare(lambda _: {f"{_EVIL}/mp_rank_00/model_optim_rng.pt": b""}),
+         words=("HS806",)),
     Case(
         "weights with hostile keys and no configuration",
-        _of(lambda folder: {"weights.pt": saved({_EVIL: torch.zeros(1), "9" * 400: torch.zeros(1)}, folder)},
-            configured=False),
-        (3,),
-        ("HS809",),
+        _bare(lambda folder: {"weights.pt": saved({_EVIL: torch.zeros(1), "9" * 400: torch.zeros(1)}, folder)}),
+        words=("HS809",),
     ),
     Case(
         "layers with numbers that are none",

@@ -10,9 +10,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 import headscope
-from headscope.checks.trial_process import TrialProcess
 from headscope.shared.trial.deciding import OFF
-from headscope.shared.trial.opening import run_checkpoint
 from tests.verdicts.runs import RunCase, edit_json, make_tokenizer
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -22,12 +20,16 @@ TEXTS = ("w1 w2 w3 w4", "no")
 
 
 @pytest.fixture(autouse=True)
-def here(monkeypatch: pytest.MonkeyPatch) -> None:
+def here(runs_here: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(OFF, raising=False)
-    monkeypatch.setattr(TrialProcess, "begin", lambda self: None)
-    monkeypatch.setattr(
-        TrialProcess, "_run_in_worker", lambda self, checkpoint: run_checkpoint(checkpoint.request, "cpu")
+
+
+def _adapted(folder: Path, kind: Any, **settings: Any) -> Any:
+    """BERT in a folder, with an adapter of a kind on its queries."""
+    model: Any = transformers.AutoModelForSequenceClassification.from_pretrained(
+        RunCase("base", "Bert").write(folder / "base")
     )
+    return peft.get_peft_model(model, kind(task_type="SEQ_CLS", target_modules=["query"], **settings))
 
 
 def _saved(kind: str, folder: Path) -> Any:
@@ -35,9 +37,7 @@ def _saved(kind: str, folder: Path) -> Any:
     settings: Any = peft.PEFT_TYPE_TO_CONFIG_MAPPING.get(getattr(peft.PeftType, kind, None))
     if settings is None:
         pytest.skip(f"this PEFT has no {kind}")
-    base = RunCase(kind, "Bert").write(folder / "base")
-    model: Any = transformers.AutoModelForSequenceClassification.from_pretrained(base)
-    model = peft.get_peft_model(model, settings(task_type="SEQ_CLS", target_modules=["query"], **KINDS[kind]))
+    model = _adapted(folder, settings, **KINDS[kind])
     torch.manual_seed(1)
     for value in model.parameters():
         if value.requires_grad and value.is_floating_point():
@@ -90,10 +90,7 @@ def test_zeros_of_an_adapter_in_memory(
     kind: str, is_told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(OFF, "1")
-    base = RunCase(kind, "Bert").write(tmp_path / "base")
-    model: Any = transformers.AutoModelForSequenceClassification.from_pretrained(base)
-    more = {"modules_to_save": ["intermediate"]} if kind == "copy" else {}
-    model = peft.get_peft_model(model, peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"], **more))
+    model = _adapted(tmp_path, peft.LoraConfig, **({"modules_to_save": ["intermediate"]} if kind == "copy" else {}))
     if kind == "copy":
         for layer in model.base_model.model.bert.encoder.layer:
             layer.intermediate.modules_to_save["default"].dense.weight.data.zero_()
@@ -115,10 +112,7 @@ def test_a_tokenizer_beside_an_adapter_in_a_subfolder_is_seen(tmp_path: Path) ->
 
 
 def test_a_merged_model_beside_its_adapter_is_not_green(tmp_path: Path) -> None:
-    base = RunCase("merged", "Bert").write(tmp_path / "base")
-    model: Any = transformers.AutoModelForSequenceClassification.from_pretrained(base)
-    settings = peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"], init_lora_weights=False)
-    model = peft.get_peft_model(model, settings)
+    model = _adapted(tmp_path, peft.LoraConfig, init_lora_weights=False)
     model.save_pretrained(str(tmp_path / "adapter"))
     merged = model.merge_and_unload().eval()
     merged.save_pretrained(tmp_path / "adapter")
@@ -133,10 +127,7 @@ def test_a_merged_model_beside_its_adapter_is_not_green(tmp_path: Path) -> None:
 
 
 def test_a_scaling_of_zero_is_a_fault(tmp_path: Path) -> None:
-    base = RunCase("alpha", "Bert").write(tmp_path / "base")
-    model: Any = transformers.AutoModelForSequenceClassification.from_pretrained(base)
-    settings = peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"], init_lora_weights=False)
-    peft.get_peft_model(model, settings).save_pretrained(str(tmp_path / "adapter"))
+    _adapted(tmp_path, peft.LoraConfig, init_lora_weights=False).save_pretrained(str(tmp_path / "adapter"))
     assert not headscope.inspect(tmp_path / "adapter").adapter.faults  # type: ignore[union-attr]
     edit_json(tmp_path / "adapter" / "adapter_config.json", lora_alpha=0)
     found = {item.id: item.message for item in headscope.check(tmp_path / "adapter", "inference").findings}

@@ -1,6 +1,6 @@
 """The weight diff against its oracle: a real load of the same files with `output_loading_info=True`."""
 
-from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -9,29 +9,21 @@ import pytest
 import torch
 import transformers
 from families import FAMILIES
-from saving import FORMATS
+from saving import FORMATS, assert_as_loaded
 from transformers import PreTrainedModel
-from transformers.utils import logging
 
 import headscope
 from headscope.core.checkpoints.reading import read_manifest
 from headscope.core.facts.stored.location import Location
 from headscope.core.model.classes.model_request import ModelRequest, choose
 from headscope.core.model.loading.loader import load_skeleton
-from headscope.facts import ParameterStatus, WeightDiff
+from headscope.errors import Malformed, Unsupported
+from headscope.facts import Gap, GapTopic, ParameterStatus, WeightDiff, WeightsFormat
+from tests.edits import edit_json
 
 USUAL = "safetensors"
 OTHERS = [name for name in FORMATS if name != USUAL]
 CASES = [(name, source) for name, family in FAMILIES.items() for source in family.sources]
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    before = logging.get_verbosity()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    yield
-    logging.set_verbosity(before)
 
 
 def really_load(folder: Path, class_name: str, **changes: Any) -> tuple[Any, dict[str, Any]]:
@@ -41,17 +33,10 @@ def really_load(folder: Path, class_name: str, **changes: Any) -> tuple[Any, dic
     )
 
 
-def diff(folder: Path, class_name: str, num_labels: int | None) -> WeightDiff:
-    manifest = read_manifest(Location(str(folder)))
+def diff(folder: Path, class_name: str, num_labels: int | None, **changes: Any) -> WeightDiff:
+    manifest = replace(read_manifest(Location(str(folder))), **changes)
     choice = choose(manifest.config, ModelRequest(num_labels=num_labels, model_class=class_name))
     return load_skeleton(choice, manifest).diff
-
-
-def assert_same(found: WeightDiff, info: dict[str, Any]) -> None:
-    assert set(found.new) == set(info["missing_keys"])
-    assert set(found.unused) == set(info["unexpected_keys"])
-    mismatched = {(item.parameter, item.checkpoint_shape, item.model_shape) for item in found.mismatched}
-    assert mismatched == {(name, tuple(one), tuple(other)) for name, one, other in info["mismatched_keys"]}
 
 
 @cache
@@ -68,7 +53,7 @@ def test_new_mismatched_and_unused_equal_a_real_load(
     family = FAMILIES[family_name]
     FORMATS[saved_as](built(family_name, source), tmp_path)
     _, info = really_load(tmp_path, family.classifier, num_labels=3)
-    assert_same(diff(tmp_path, family.classifier, 3), info)
+    assert_as_loaded(diff(tmp_path, family.classifier, 3), info)
 
 
 @pytest.mark.parametrize(("family_name", "source"), CASES, ids=str)
@@ -80,7 +65,10 @@ def test_a_loaded_parameter_holds_the_values_of_the_keys_it_names(
     saved = torch.load(tmp_path / "pytorch_model.bin", weights_only=True)
     loaded, _ = really_load(tmp_path, family.classifier, num_labels=3)
     values = dict(loaded.named_parameters(remove_duplicate=False)) | dict(loaded.named_buffers())
-    for item in diff(tmp_path, family.classifier, 3).parameters:
+    parameters = diff(tmp_path, family.classifier, 3).parameters
+    in_base = {f"{loaded.base_model_prefix}.{key}" for key in loaded.base_model.state_dict()}
+    assert {item.name for item in parameters if item.in_base} == in_base
+    for item in parameters:
         if item.status is ParameterStatus.LOADED and len(item.checkpoint_keys) == 1:
             assert torch.equal(values[item.name], saved[item.checkpoint_keys[0]]), item
         if item.status is ParameterStatus.LOADED:
@@ -93,7 +81,9 @@ def test_tied_parameters_are_one_tensor_in_a_real_load(family_name: str, tmp_pat
     FORMATS["safetensors"](family.build(family.sources[1]), tmp_path)
     loaded, _ = really_load(tmp_path, family.classifier, num_labels=3)
     state = loaded.state_dict()
-    for tie in diff(tmp_path, family.classifier, 3).tied:
+    ties = diff(tmp_path, family.classifier, 3).tied
+    assert {tie.parameter: tie.source for tie in ties} == (loaded.all_tied_weights_keys or {})
+    for tie in ties:
         assert state[tie.parameter].data_ptr() == state[tie.source].data_ptr()
 
 
@@ -115,29 +105,64 @@ def test_gamma_and_beta_are_loaded_under_their_new_names(tmp_path: Path) -> None
     torch.save(old, tmp_path / "pytorch_model.bin")
     _, info = really_load(tmp_path, family.classifier, num_labels=3)
     found = diff(tmp_path, family.classifier, 3)
-    assert_same(found, info)
+    assert_as_loaded(found, info)
     renamed = {item.parameter: item.checkpoint_keys for item in found.renamed}
     assert renamed["bert.embeddings.LayerNorm.weight"] == ("bert.embeddings.LayerNorm.gamma",)
 
 
 def test_fused_experts_name_every_key_they_were_made_from(tmp_path: Path) -> None:
-    config = transformers.MixtralConfig(
-        vocab_size=99,
-        hidden_size=32,
-        intermediate_size=37,
-        num_hidden_layers=1,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        num_local_experts=4,
-        pad_token_id=0,
-    )
+    config = transformers.MixtralConfig(**FAMILIES["mistral"].config, num_local_experts=4, pad_token_id=0)
     transformers.MixtralForCausalLM(config).save_pretrained(tmp_path)
     _, info = really_load(tmp_path, "MixtralForSequenceClassification", num_labels=3)
     found = diff(tmp_path, "MixtralForSequenceClassification", 3)
-    assert_same(found, info)
+    assert_as_loaded(found, info)
     fused = max(found.renamed, key=lambda item: len(item.checkpoint_keys))
     assert fused.parameter == "model.layers.0.mlp.experts.gate_up_proj"
     assert len(fused.checkpoint_keys) == 8
+
+
+def test_experts_of_a_further_layer_are_unused_under_their_fused_names(tmp_path: Path) -> None:
+    config = transformers.MixtralConfig(**FAMILIES["mistral"].config, num_local_experts=4, pad_token_id=0)
+    transformers.MixtralForSequenceClassification(config).save_pretrained(tmp_path)
+    edit_json(tmp_path / "config.json", {"num_hidden_layers": 1})
+    _, info = really_load(tmp_path, "MixtralForSequenceClassification", num_labels=3)
+    found = diff(tmp_path, "MixtralForSequenceClassification", 3)
+    assert_as_loaded(found, info)
+    stored = {header.key for header in read_manifest(Location(str(tmp_path))).tensors}
+    assert {header.key for header in found.unused_tensors} == stored & set(found.unused) != set(found.unused)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"format": WeightsFormat.NONE}, {"gaps": (Gap(GapTopic.CHECKPOINT, "a shard is cut short"),)}]
+)
+def test_what_could_not_be_read_is_unknown_and_not_new(changes: dict[str, Any], tmp_path: Path) -> None:
+    built("bert", "BertModel").save_pretrained(tmp_path)
+    found = diff(tmp_path, FAMILIES["bert"].classifier, 3, tensors=(), **changes)
+    assert found.new == () and {item.status for item in found.parameters} == {ParameterStatus.UNKNOWN}
+
+
+@pytest.mark.parametrize("is_package_missing", [False, True])
+def test_only_a_fault_of_the_configuration_is_told_by_its_field(
+    is_package_missing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built("bert", "BertModel").save_pretrained(tmp_path)
+    edit_json(tmp_path / "config.json", {"hidden_act": "fast"})
+    build = transformers.BertForSequenceClassification.__init__
+
+    def build_with_package(model: Any, config: Any) -> None:
+        if config.hidden_act == "fast":
+            raise ImportError("install fast_kernels")
+        build(model, config)
+
+    if is_package_missing:
+        monkeypatch.setattr(transformers.BertForSequenceClassification, "__init__", build_with_package)
+    with pytest.raises(ImportError if is_package_missing else KeyError):
+        really_load(tmp_path, "BertForSequenceClassification")
+    expected = (
+        (Unsupported, "install fast_kernels") if is_package_missing else (Malformed, "without hidden_act = 'fast'")
+    )
+    with pytest.raises(expected[0], match=expected[1]):
+        diff(tmp_path, "BertForSequenceClassification", 3)
 
 
 def test_unused_keys_are_grouped_by_the_classes_that_own_them(tmp_path: Path) -> None:
@@ -151,11 +176,11 @@ def test_unused_keys_are_grouped_by_the_classes_that_own_them(tmp_path: Path) ->
 @pytest.mark.parametrize("cls", ["BertForTokenClassification", "RobertaForSequenceClassification"])
 def test_what_the_base_model_owns_is_never_called_a_head(cls: str, tmp_path: Path) -> None:
     """The oracle: the keys of the checkpoint's own base model, and the loader's unexpected keys."""
-    bert = next(family for family in FAMILIES.values() if family.name == "bert")
+    bert = FAMILIES["bert"]
     saved = bert.build(bert.classifier, num_labels=3, num_hidden_layers=3)
     saved.save_pretrained(tmp_path)
     owned = {f"bert.{key}" for key in saved.bert.state_dict()}
-    _, info = getattr(transformers, cls).from_pretrained(tmp_path, num_labels=3, output_loading_info=True)
+    _, info = really_load(tmp_path, cls, num_labels=3)
     report = headscope.inspect(str(tmp_path), model_class=cls, num_labels=3, offline=True)
     groups = {key: group.description for group in report.weights.unused_groups for key in group.keys}
     assert set(groups) == set(info["unexpected_keys"])

@@ -2,6 +2,7 @@
 
 import inspect
 import warnings
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -9,74 +10,37 @@ import peft
 import pytest
 import torch
 import transformers
-from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 import headscope
 from headscope.errors import HeadscopeError
 from headscope.facts import PoolingKind, Where
-from tests.scorers import save_language_model, save_tokenizer
+from tests.edits import edit_tensors
+from tests.families import FAMILIES
+from tests.scorers import WORDS, save_language_model, save_tokenizer
 
-_WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"w{number}" for number in range(60))]
 _VIRTUAL, _LENGTH, _REAL = 5, 9, 6
-_IDS = {"vocab_size": len(_WORDS), "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "num_labels": 3}
-_WIDE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-_BART = {
-    f"{part}_{name}": value
-    for part in ("encoder", "decoder")
-    for name, value in (("layers", 1), ("attention_heads", 2), ("ffn_dim", 64))
-}
+_IDS = {"vocab_size": len(WORDS), "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "num_labels": 3}
 CONFIGS = {
-    "bert": transformers.BertConfig(**_IDS, **_WIDE, max_position_embeddings=64),
-    "roberta": transformers.RobertaConfig(**_IDS, **_WIDE, max_position_embeddings=66),
-    "distilbert": transformers.DistilBertConfig(
-        **_IDS, dim=32, n_layers=2, n_heads=2, hidden_dim=64, max_position_embeddings=64
-    ),
-    "gpt2": transformers.GPT2Config(**_IDS, n_embd=32, n_layer=2, n_head=2, n_positions=64),
-    "llama": transformers.LlamaConfig(**_IDS, **_WIDE, num_key_value_heads=2, max_position_embeddings=64),
-    "qwen2": transformers.Qwen2Config(**_IDS, **_WIDE, num_key_value_heads=2, max_position_embeddings=64),
-    "bart": transformers.BartConfig(**_IDS, **_BART, d_model=32, max_position_embeddings=64, decoder_start_token_id=3),
-    "t5": transformers.T5Config(
-        **_IDS, d_model=32, d_kv=16, num_layers=1, num_heads=2, d_ff=64, decoder_start_token_id=0
-    ),
+    name: FAMILIES[name].build_config(**_IDS)
+    for name in ("bert", "roberta", "distilbert", "gpt2", "llama", "qwen2", "bart", "t5")
 }
-_SIZES = {"token_dim": 32, "num_layers": 2, "num_attention_heads": 2}  # PEFT doesn't read those of DistilBERT
-METHODS: dict[str, Any] = {
-    "prompt": lambda task, **more: peft.PromptTuningConfig(task_type=task, num_virtual_tokens=_VIRTUAL, **more),
-    "ptuning": lambda task, **more: peft.PromptEncoderConfig(
-        task_type=task, num_virtual_tokens=_VIRTUAL, encoder_hidden_size=16, **more
-    ),
-    "prefix": lambda task, **more: peft.PrefixTuningConfig(task_type=task, num_virtual_tokens=_VIRTUAL, **more),
-    "multitask": lambda task, **more: peft.MultitaskPromptTuningConfig(
-        task_type=task, num_virtual_tokens=_VIRTUAL, num_tasks=2, **more
-    ),
-    "adaption": lambda task, **more: peft.AdaptionPromptConfig(task_type=task, adapter_len=5, adapter_layers=1, **more),
+_SIZES = {"token_dim": 32, "num_layers": 2, "num_attention_heads": 4}  # PEFT doesn't read those of DistilBERT
+METHODS: dict[str, tuple[Any, dict[str, int]]] = {
+    "prompt": (peft.PromptTuningConfig, {"num_virtual_tokens": _VIRTUAL}),
+    "ptuning": (peft.PromptEncoderConfig, {"num_virtual_tokens": _VIRTUAL, "encoder_hidden_size": 16}),
+    "prefix": (peft.PrefixTuningConfig, {"num_virtual_tokens": _VIRTUAL}),
+    "multitask": (peft.MultitaskPromptTuningConfig, {"num_virtual_tokens": _VIRTUAL, "num_tasks": 2}),
+    "adaption": (peft.AdaptionPromptConfig, {"adapter_len": 5, "adapter_layers": 1}),
 }
 _IS_PREFIXED = "past_key_values" in inspect.signature(transformers.GPT2ForSequenceClassification.forward).parameters
 """Whether PEFT can give a prefix to classifiers: since Transformers 5.24 they don't name the parameter it looks for."""
 _PREFIXED = [(family, "prefix") for family in ("bert", "roberta", "gpt2", "llama")]
 _RUNNING = [
-    *(("bert", name) for name in ("prompt", "ptuning", "multitask")),
-    *(("roberta", name) for name in ("prompt", "ptuning", "multitask")),
-    *(("distilbert", name) for name in ("prompt", "ptuning", "multitask")),
-    *(("gpt2", name) for name in ("prompt", "ptuning", "multitask", "adaption")),
-    *(("llama", name) for name in ("prompt", "ptuning", "multitask", "adaption")),
-    ("qwen2", "prompt"),
+    *product(("bert", "roberta", "distilbert", "gpt2", "llama"), ("prompt", "ptuning", "multitask")),
+    *(("gpt2", "adaption"), ("llama", "adaption"), ("qwen2", "prompt")),
     *(_PREFIXED if _IS_PREFIXED else ()),
 ]
 _REFUSED = [("bart", "prompt"), ("distilbert", "prefix"), *(() if _IS_PREFIXED else _PREFIXED)]
-
-
-def _tokenizer(folder: Path, *, is_decoder: bool) -> None:
-    made = Tokenizer(models.WordLevel({word: at for at, word in enumerate(_WORDS)}, unk_token="[UNK]"))
-    made.pre_tokenizer = pre_tokenizers.Whitespace()
-    if not is_decoder:
-        made.post_processor = processors.TemplateProcessing(
-            single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-        )
-    names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "eos_token": "[SEP]"}
-    names |= {} if is_decoder else {"cls_token": "[CLS]"}
-    transformers.PreTrainedTokenizerFast(tokenizer_object=made, model_max_length=64, **names).save_pretrained(folder)
 
 
 def _saved(family: str, method: str, root: Path, task: str = "SEQ_CLS", dtype: torch.dtype = torch.float32) -> Path:
@@ -85,21 +49,19 @@ def _saved(family: str, method: str, root: Path, task: str = "SEQ_CLS", dtype: t
     auto = {
         "SEQ_CLS": transformers.AutoModelForSequenceClassification,
         "TOKEN_CLS": transformers.AutoModelForTokenClassification,
-        "CAUSAL_LM": transformers.AutoModelForCausalLM,
     }[task]
     base, folder = root / "base", root / "adapter"
     auto.from_config(CONFIGS[family]).to(dtype).save_pretrained(base)
     sizes = _SIZES if family == "distilbert" and method != "adaption" else {}
-    settings = METHODS[method](task, **sizes)
-    adapted = peft.get_peft_model(auto.from_pretrained(base), settings)
+    kind, settings = METHODS[method]
+    adapted = peft.get_peft_model(auto.from_pretrained(base), kind(task_type=task, **settings, **sizes))
     with torch.no_grad():
         for name, item in adapted.named_parameters():
             if item.requires_grad or "prompt" in name:
                 item.normal_(std=0.5)
-    adapted.peft_config["default"].base_model_name_or_path = str(base)
     adapted.save_pretrained(folder)
     for place in (base, folder):
-        _tokenizer(place, is_decoder=family in ("gpt2", "llama", "qwen2"))
+        save_tokenizer(place, is_framed=family not in ("gpt2", "llama", "qwen2"), model_max_length=64)
     return folder
 
 
@@ -168,19 +130,15 @@ def test_positions_are_those_that_move_the_scores_of_peft(family: str, method: s
 )
 def test_scores_of_texts_are_those_of_peft(family: str, method: str, tmp_path: Path) -> None:
     folder = _saved(family, method, tmp_path)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     texts = ["w1 w2 w3", "w9"]
+    given = transformers.AutoTokenizer.from_pretrained(folder)(texts, padding=True, return_tensors="pt")
     adapted = _loaded(folder)
     tasks = {"task_ids": torch.zeros(2, dtype=torch.long)} if method == "multitask" else {}
     with torch.no_grad():
-        wanted = adapted(**tokenizer(texts, padding=True, return_tensors="pt"), **tasks).logits
+        wanted = adapted(**given, **tasks).logits
     found = headscope.forward(folder, device="cpu", text=texts)
     assert torch.allclose(torch.tensor(found.logits), wanted, atol=1e-5)
-    assert (
-        found.hidden_shape[1]
-        == headscope.inspect(folder).head.virtual_tokens
-        + wanted.new_zeros(*tokenizer(texts, padding=True, return_tensors="pt")["input_ids"].shape).shape[1]
-    )
+    assert found.hidden_shape[1] == headscope.inspect(folder).head.virtual_tokens + given["input_ids"].shape[1]
 
 
 @pytest.mark.parametrize(("family", "method"), _REFUSED)
@@ -223,7 +181,7 @@ def test_word_embeddings_that_peft_looks_up_itself_count_for_the_scores(tmp_path
     head = headscope.inspect(folder).head
     assert not head.unused_modules and name not in head.not_live
     file = tmp_path / "base" / "model.safetensors"
-    save_file({key: item for key, item in load_file(file).items() if key != name}, file, {"format": "pt"})
+    edit_tensors(file, lambda state: {key: item for key, item in state.items() if key != name})
     found = {item.id: item for item in headscope.check(folder, "inference", run=False).findings}
     assert name in found["HS101"].parameters
 
@@ -247,7 +205,6 @@ def _lora(root: Path, auto: Any, config: Any, **settings: Any) -> Path:
     base = root / "base"
     auto.from_config(config).save_pretrained(base)
     adapted = peft.get_peft_model(auto.from_pretrained(base), peft.LoraConfig(**settings))
-    adapted.peft_config["default"].base_model_name_or_path = str(base)
     adapted.save_pretrained(root / "adapter")
     return root / "adapter"
 
@@ -282,12 +239,17 @@ def test_an_adapter_of_a_language_model_has_one_finding_that_says_so(name: str, 
     assert report.adapter.own_class and not report.adapter.faults
 
 
+def _of_llama(root: Path, config: Any) -> Any:
+    """An adapter of a language model with a tokenizer."""
+    adapted = peft.get_peft_model(save_language_model("Llama", root / "base"), config)
+    adapted.peft_config["default"].base_model_name_or_path = str(root / "base")
+    adapted.save_pretrained(str(root / "adapter"))
+    return adapted
+
+
 @pytest.mark.parametrize("has_own", [True, False])
 def test_tokens_of_an_adapter_are_those_of_its_tokenizer_or_of_its_base(has_own: bool, tmp_path: Path) -> None:
-    model = save_language_model("Llama", tmp_path / "base")
-    adapted = peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", init_lora_weights=False))
-    adapted.peft_config["default"].base_model_name_or_path = str(tmp_path / "base")
-    adapted.save_pretrained(str(tmp_path / "adapter"))
+    adapted = _of_llama(tmp_path, peft.LoraConfig(task_type="CAUSAL_LM", init_lora_weights=False))
     if has_own:
         save_tokenizer(tmp_path / "adapter")
     report = headscope.inspect(tmp_path / "adapter", tokens="no,yes")
@@ -299,11 +261,8 @@ def test_tokens_of_an_adapter_are_those_of_its_tokenizer_or_of_its_base(has_own:
 
 
 def test_a_prompt_of_a_method_for_language_models_alone(tmp_path: Path) -> None:
-    model = save_language_model("Llama", tmp_path / "base")
     masks = {"cpt_mask": [1, 1, 1], "cpt_tokens_type_mask": [1, 2, 3]}
-    adapted = peft.get_peft_model(model, peft.CPTConfig(task_type="CAUSAL_LM", cpt_token_ids=[5, 6, 7], **masks))
-    adapted.peft_config["default"].base_model_name_or_path = str(tmp_path / "base")
-    adapted.save_pretrained(str(tmp_path / "adapter"))
+    _of_llama(tmp_path, peft.CPTConfig(task_type="CAUSAL_LM", cpt_token_ids=[5, 6, 7], **masks))
     found = headscope.check(tmp_path / "adapter", "inference").findings
     assert [item.id for item in found if item.severity == "error"] == ["HS107"]
     assert "score.weight" in found[0].message
@@ -320,9 +279,7 @@ def test_a_classifier_asked_for_has_the_layers_of_a_language_models_adapter(tmp_
 def test_a_damaged_adapter_of_a_language_model_is_held_against_its_own_class(tmp_path: Path) -> None:
     auto, config, settings = _MODELS["causal"]
     folder = _lora(tmp_path, auto, config, **settings)
-    tensors = load_file(folder / "adapter_model.safetensors")
-    gone = next(iter(tensors))
-    save_file({name: item for name, item in tensors.items() if name != gone}, folder / "adapter_model.safetensors")
+    edit_tensors(folder / "adapter_model.safetensors", lambda state: dict(list(state.items())[1:]))
     assert {"HS107", "HS109"} <= {item.id for item in headscope.inspect(folder).findings}
 
 

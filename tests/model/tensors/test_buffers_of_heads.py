@@ -9,23 +9,14 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
-from transformers.models.auto.modeling_auto import (
-    MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING_NAMES,
-    MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES,
-    MODEL_FOR_VIDEO_CLASSIFICATION_MAPPING_NAMES,
-)
+from transformers.models.auto import modeling_auto
 
 import headscope
 from headscope.shell import main
+from tests.edits import edit_tensors
 
 _STATISTICS = ("running_mean", "running_var")
-_MAPPINGS = (
-    MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES,
-    MODEL_FOR_VIDEO_CLASSIFICATION_MAPPING_NAMES,
-    MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING_NAMES,
-)
 
 
 @dataclass(frozen=True)
@@ -74,9 +65,10 @@ def _save(net: Net, folder: Path, *without: str) -> PreTrainedModel:
     """Saves the model, then takes the tensors out of the file whose names begin so."""
     model = net.build()
     model.save_pretrained(folder)
-    file = folder / "model.safetensors"
-    state = {key: value for key, value in load_file(file).items() if not (without and key.startswith(without))}
-    save_file(state, file, metadata={"format": "pt"})
+    edit_tensors(
+        folder / "model.safetensors",
+        lambda state: {key: value for key, value in state.items() if not key.startswith(without)},
+    )
     return model
 
 
@@ -166,9 +158,8 @@ def test_statistics_of_the_base_model_are_its_loss(net: Net, tmp_path: Path) -> 
 def test_nan_in_the_statistics_of_a_head_is_found(tmp_path: Path) -> None:
     net = NETS[0]
     _save(net, tmp_path)
-    file, name = tmp_path / "model.safetensors", f"{net.head}.running_var"
-    state = load_file(file)
-    save_file(state | {name: torch.full_like(state[name], float("nan"))}, file, metadata={"format": "pt"})
+    name = f"{net.head}.running_var"
+    edit_tensors(tmp_path / "model.safetensors", lambda state: state | {name: state[name] * float("nan")})
     found = headscope.check(str(tmp_path), "inference", offline=True)
     assert [item.parameters for item in found.findings if item.id == "HS501"] == [(name,)]
 
@@ -181,8 +172,8 @@ def test_a_model_in_memory_lists_its_buffers() -> None:
 
 
 def _classes() -> Iterator[str]:
-    for mapping in _MAPPINGS:
-        for names in mapping.values():
+    for kind in ("IMAGE", "VIDEO", "AUDIO"):
+        for names in getattr(modeling_auto, f"MODEL_FOR_{kind}_CLASSIFICATION_MAPPING_NAMES").values():
             yield from (names,) if isinstance(names, str) else names
 
 
@@ -205,8 +196,7 @@ def test_every_installed_head_with_statistics_is_among_the_tested() -> None:
     found = {name: _buffers_outside_the_base(name) for name in dict.fromkeys(_classes())}
     assert sum(buffers is not None for buffers in found.values()) > 10
     owners = {name for name, buffers in found.items() if buffers}
-    tested = {net.name for net in NETS}
-    assert owners - _WITHOUT_BASE <= tested
+    assert owners - _WITHOUT_BASE <= {net.name for net in NETS}
 
 
 _WITHOUT_BASE = {

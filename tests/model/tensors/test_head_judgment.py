@@ -19,12 +19,6 @@ from headscope.core.source.health.judging import CHANGED, judge_numbers, probabi
 from headscope.facts import HealthBasis
 from tests.model.tensors.classifiers import BRIEFLY, FRESH, OPEN, TRAINED, WIDTH, train
 
-
-@pytest.fixture(autouse=True)
-def seeded() -> None:
-    torch.manual_seed(7)
-
-
 # What a class puts into a fresh classifier
 
 

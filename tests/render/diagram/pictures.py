@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from reports import REPORTS, bert, hostile, roberta
+from reports import REPORTS, a_head, bert, hostile, roberta, with_head, with_model
 
-from headscope.facts import Gap, Head, ParameterStatus, Positions, Report, Tie, UnusedModule, Where
+from headscope.facts import Gap, ParameterStatus, Positions, Report, Tie, UnusedModule, Where
 
 EVIL = (
     '"];click n0 "javascript:alert(1)"',
@@ -20,15 +20,6 @@ EVIL = (
 )
 
 
-def a_head(report: Report) -> Head:
-    assert report.head is not None
-    return report.head
-
-
-def with_head(report: Report, **changes: object) -> Report:
-    return replace(report, head=replace(a_head(report), **changes))
-
-
 def evil() -> Report:
     """A report in which every name is an attack."""
     report = hostile()
@@ -36,7 +27,7 @@ def evil() -> Report:
     stages = tuple(replace(stage, module=name, detail=name) for stage, name in zip(head.stages, EVIL, strict=False))
     beside = tuple(UnusedModule(name, name, False) for name in EVIL)
     changed = with_head(report, stages=stages, unused_modules=beside, formula=" ".join(EVIL))
-    return replace(changed, model=replace(report.model, labels=EVIL, num_labels=len(EVIL)))
+    return with_model(changed, labels=EVIL, num_labels=len(EVIL))
 
 
 def branched() -> Report:
@@ -69,8 +60,7 @@ def with_tie() -> Report:
 
 def many_labels() -> Report:
     labels = tuple(f"class {index}" for index in range(1000))
-    report = roberta()
-    return replace(report, model=replace(report.model, labels=labels, num_labels=1000, labels_are_placeholders=False))
+    return with_model(roberta(), labels=labels, num_labels=1000, labels_are_placeholders=False)
 
 
 PICTURES: dict[str, Callable[[], Report]] = {

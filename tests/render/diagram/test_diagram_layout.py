@@ -1,8 +1,7 @@
 """Where the boxes, wires and words of a picture stand: nothing covers anything, and text can be read."""
 
 import xml.etree.ElementTree as ET
-from functools import cache
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import pytest
 
@@ -10,27 +9,25 @@ from headscope.core.words.tokens import cell_text
 from headscope.shared.pictures import markup
 from headscope.shared.pictures.markup import Tint
 from headscope.slices.diagram.formats import diagram_text
-from headscope.slices.diagram.layout import NARROW, WIDTH, Panel, lay_out, text_width, wrap_text
-from headscope.slices.diagram.picture import Picture, picture_of
+from headscope.slices.diagram.layout import NARROW, WIDTH, Panel, Words, lay_out, text_width, wrap_text
+from headscope.slices.diagram.picture import picture_of
 from headscope.slices.diagram.svg import svg_text
 from tests.render.diagram.pictures import PICTURES
 
 SVG = "{http://www.w3.org/2000/svg}"
-
-
-# ---- SVG and HTML
-
-
-@cache
-def svg_of(name: str) -> ET.Element:
-    return ET.fromstring(diagram_text(PICTURES[name](), "svg"))
+both_widths = pytest.mark.parametrize("width", [WIDTH, NARROW])
 
 
 def panels_of(name: str, width: int) -> tuple[Panel, ...]:
     return lay_out(picture_of(PICTURES[name]()), width).panels
 
 
-both_widths = pytest.mark.parametrize("width", [WIDTH, NARROW])
+def width_of(words: Words) -> float:
+    return text_width(words.text, words.size)
+
+
+def left_of(words: Words) -> float:
+    return words.x - width_of(words) if words.at_end else words.x
 
 
 @both_widths
@@ -44,7 +41,7 @@ def test_no_box_stands_on_another_or_leaves_the_picture(name: str, width: int) -
     for (_, y, _, tall), (_, below, _, _) in pairwise(places):
         assert y + tall < below
     assert all(x >= 0 and x + wide <= width and y + tall <= height for x, y, wide, tall in places)
-    assert all(words.x + words.width <= width for words in lay_out(picture, width).heading)
+    assert all(words.x + width_of(words) <= width for words in lay_out(picture, width).heading)
 
 
 @both_widths
@@ -52,9 +49,9 @@ def test_no_box_stands_on_another_or_leaves_the_picture(name: str, width: int) -
 def test_text_stays_inside_its_box_and_lines_stand_apart(name: str, width: int) -> None:
     for panel in panels_of(name, width):
         for words in panel.words:
-            left = words.x - words.width if words.at_end else words.x
+            left = left_of(words)
             assert left >= panel.x
-            assert left + words.width <= panel.x + panel.width
+            assert left + width_of(words) <= panel.x + panel.width
             assert panel.y < words.y < panel.y + panel.height
         for cell in panel.cells:
             assert cell.x + cell.width <= panel.x + panel.width + 0.01
@@ -65,11 +62,10 @@ def test_text_stays_inside_its_box_and_lines_stand_apart(name: str, width: int) 
 @pytest.mark.parametrize("name", PICTURES)
 def test_no_two_lines_of_a_box_cover_each_other(name: str, width: int) -> None:
     for panel in panels_of(name, width):
-        spans = [(w.y, w.x - w.width if w.at_end else w.x, w.width, w.text) for w in panel.words]
-        for number, (y, x, wide, text) in enumerate(spans):
-            for other_y, other_x, other_width, other in spans[number + 1 :]:
-                apart = abs(y - other_y) >= 15 or x + wide <= other_x + 0.01 or other_x + other_width <= x + 0.01
-                assert apart, f"{text!r} and {other!r}"
+        for one, other in combinations(panel.words, 2):
+            first, second = sorted((one, other), key=lambda words: (left_of(words), width_of(words)))
+            is_apart = abs(one.y - other.y) >= 15 or left_of(first) + width_of(first) <= left_of(second) + 0.01
+            assert is_apart, f"{one.text!r} and {other.text!r}"
 
 
 @both_widths
@@ -87,7 +83,7 @@ def test_no_name_is_cut(name: str, width: int) -> None:
 @both_widths
 @pytest.mark.parametrize("name", PICTURES)
 def test_wires_end_at_the_boxes_they_join(name: str, width: int) -> None:
-    picture: Picture = picture_of(PICTURES[name]())
+    picture = picture_of(PICTURES[name]())
     scene = lay_out(picture, width)
     assert len(scene.wires) == len(picture.edges)
     for wire in scene.wires:
@@ -95,7 +91,7 @@ def test_wires_end_at_the_boxes_they_join(name: str, width: int) -> None:
 
 
 def test_an_svg_says_what_it_is_to_those_who_do_not_see_it() -> None:
-    root = svg_of("bert")
+    root = ET.fromstring(diagram_text(PICTURES["bert"](), "svg"))
     assert root.attrib["role"] == "img"
     named = {element.attrib["id"]: element.text for element in root if "id" in element.attrib}
     assert root.attrib["aria-labelledby"].split() == ["title", "desc"]

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 from markdown_it import MarkdownIt
-from reports import bert
+from reports import bert, with_model
 
 from headscope.checks.ci import markdown_text
 from headscope.checks.facts import Subject
@@ -38,12 +38,8 @@ class Outside(HTMLParser):
 
 @pytest.mark.parametrize("name", ["@octocat", "x @octocat/team", "a&#64;octocat", "`@octocat", "a|@octocat\n@octocat"])
 def test_a_name_of_others_mentions_nobody(name: str) -> None:
-    report = bert()
-    evil = replace(
-        report,
-        checkpoint=replace(report.checkpoint, reference=name),
-        model=replace(report.model, labels=(name, name), num_labels=2, labels_are_placeholders=True),
-    )
+    report = with_model(bert(), labels=(name, name), num_labels=2, labels_are_placeholders=True)
+    evil = replace(report, checkpoint=replace(report.checkpoint, reference=name))
     subject = Subject(evil, Profile.INFERENCE, ConfigFacts(), BuiltFacts(2))
     result = judge(subject, select(("HS202",)))
     assert result.findings

@@ -101,6 +101,13 @@ ANSWERS = {
 }
 
 
+def words_of(result: ProbeResult, *, details: bool) -> str:
+    """The screen as one line, without what a terminal acts on."""
+    screen = plain_text(probe_screen(result, details=details), 100)
+    assert not {"\x1b", "\x9b"} & set(screen)
+    return " ".join(screen.split())
+
+
 @pytest.mark.parametrize("name", ANSWERS)
 def test_the_answer_says_what_the_numbers_say(name: str) -> None:
     result, sentence = ANSWERS[name]
@@ -138,8 +145,7 @@ def test_hostile_names_reach_the_screen_as_text(details: bool) -> None:
         notes=("\x1b]8", "second\x1b", "third\x9b[blue]"),
         not_determined=(Gap("knn\x1b", "[green]too\x9b large"),),
     )
-    screen = " ".join(plain_text(probe_screen(hostile, details=details), 100).split())
-    assert not {"\x1b", "\x9b"} & set(screen)
+    screen = words_of(hostile, details=details)
     for words in ("[bold]", "[red]pooler", "[blue]", "[green]too"):
         assert words in screen
 
@@ -165,14 +171,11 @@ def test_what_the_labels_say_is_shown_and_shown_as_text(details: bool) -> None:
         probe_first=ProbeFirst(Advised.OPEN, "the vector that the head reads was not scored"),
         opinions=(Opinion(OpinionKind.LOGME, "head", -0.25), Opinion(OpinionKind.KNN, "masked_mean-11", None)),
     )
-    screen = " ".join(plain_text(probe_screen(told, details=details), 100).split())
-    assert not {"\x1b", "\x9b"} & set(screen)
+    screen = words_of(told, details=details)
     for words in (*TOLD_BY_BOTH, *(TOLD_BY_DETAILS if details else ("head first not determined", "1 suspect row"))):
         assert words in screen
-    unknowing = replace(told, baselines=(CONSTANT,), versus=(NOT_SHOWN,))
-    without = plain_text(probe_screen(unknowing, details=details), 100)
-    assert "row 17" not in without
-    assert "suspect" not in without
+    unknowing = words_of(replace(told, baselines=(CONSTANT,), versus=(NOT_SHOWN,)), details=details)
+    assert "row 17" not in unknowing and "suspect" not in unknowing
 
 
 @pytest.mark.parametrize("details", [False, True])
@@ -187,7 +190,7 @@ def test_a_regression_is_shown_with_its_numbers(details: bool) -> None:
         classes=(),
         labels=LabelFacts(None, numbers, 0, 0, (), ()),
     )
-    screen = " ".join(plain_text(probe_screen(told, details=details), 100).split())
+    screen = words_of(told, details=details)
     assert ": R2 0.912" in screen
     assert "from -1.5 to 20 (mean 7.25, " in screen
     assert ("ridge regression" in screen) is details

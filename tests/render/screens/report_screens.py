@@ -1,15 +1,25 @@
 """The screens of a report, short and whole."""
 
+import io
 from collections.abc import Callable
-from dataclasses import replace
 
+from reports import as_diff
 from rich.console import RenderableType
 
+from headscope.core.words.console import open_console
 from headscope.facts import Report
 from headscope.slices.inspect.diff_screen import diff_screen
 from headscope.slices.inspect.screen import inspect_screen
 
 COLUMNS, ROWS = 80, 20
+
+
+def printed(screen: RenderableType, encoding: str) -> bytes:
+    """What a stream of an encoding gets of a screen."""
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    open_console(stream).print(screen)
+    stream.flush()
+    return stream.buffer.getvalue()
 
 
 def every_weight(report: Report) -> RenderableType:
@@ -18,10 +28,6 @@ def every_weight(report: Report) -> RenderableType:
 
 def only_differences(report: Report) -> RenderableType:
     return diff_screen(as_diff(report))
-
-
-def as_diff(report: Report) -> Report:
-    return replace(report, command="diff-weights", head=None)
 
 
 def short(report: Report) -> RenderableType:

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 from reports import gpt2, hostile, roberta
-from rich.console import Console
+from rich.console import Console, RenderableType
 
-from headscope.core.words.console import open_console, plain_text
+from headscope.core.words.console import plain_text
 from headscope.shared.report.head.stages import source_url
 from headscope.slices.inspect.screen import inspect_screen
-from tests.render.screens.report_screens import COLUMNS, SCREENS, detailed, short
+from tests.render.screens.report_screens import COLUMNS, SCREENS, detailed, printed, short
 
 
 @pytest.mark.parametrize("screen", SCREENS)
@@ -27,53 +27,46 @@ def test_markup_in_names_is_shown_as_it_is() -> None:
 
 
 def test_guides_are_ascii_where_the_stream_is_not_utf_8() -> None:
-    stream = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
-    open_console(stream).print(inspect_screen(gpt2()))
-    stream.flush()
-    shown = stream.buffer.getvalue().decode("ascii")
+    shown = printed(inspect_screen(gpt2()), "latin-1").decode("ascii")
     assert "+-- linear" in shown
     assert "`-- logits" in shown
 
 
 def test_lines_stay_whole_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
-    stream = io.StringIO()
-    open_console(stream).print(detailed(roberta()))
-    [stage] = [line for line in stream.getvalue().splitlines() if "linear" in line and "out_proj" in line]
+    shown = printed(detailed(roberta()), "utf-8").decode()
+    [stage] = [line for line in shown.splitlines() if "linear" in line and "out_proj" in line]
     assert stage.endswith("classifier.out_proj.weight 3x768 new, classifier.out_proj.bias 3 new")
 
 
 def test_columns_sets_the_width_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(COLUMNS))
-    stream = io.StringIO()
-    open_console(stream).print(inspect_screen(roberta()))
-    assert max(map(len, stream.getvalue().splitlines())) <= COLUMNS
+    assert max(map(len, printed(inspect_screen(roberta()), "utf-8").decode().splitlines())) <= COLUMNS
 
 
 def test_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("FORCE_COLOR", "1")
-    stream = io.StringIO()
-    open_console(stream).print(inspect_screen(roberta()))
-    assert "\x1b[33m" not in stream.getvalue()
-    assert "\x1b[1;33m" not in stream.getvalue()
+    shown = printed(inspect_screen(roberta()), "utf-8")
+    assert b"\x1b[33m" not in shown and b"\x1b[1;33m" not in shown
+
+
+def on_terminal(screen: RenderableType) -> str:
+    console = Console(file=io.StringIO(), force_terminal=True, color_system="standard", width=80, no_color=False)
+    with console.capture() as capture:
+        console.print(screen)
+    return capture.get()
 
 
 def test_a_screen_has_colors_on_a_terminal() -> None:
-    console = Console(file=io.StringIO(), force_terminal=True, color_system="standard", width=80, no_color=False)
-    with console.capture() as capture:
-        console.print(detailed(roberta()))
-    assert "\x1b[1;33mnew" in capture.get()
+    assert "\x1b[1;33mnew" in on_terminal(detailed(roberta()))
 
 
 def test_sources_are_links_on_terminals_and_not_in_text() -> None:
     version = replace(roberta().environment, transformers="5.14.1")
     report = replace(roberta(), environment=version)
-    console = Console(file=io.StringIO(), force_terminal=True, color_system="standard", width=80)
-    with console.capture() as capture:
-        console.print(short(report))
     url = "https://github.com/huggingface/transformers/blob/v5.14.1/src/transformers/models/roberta/modeling_roberta.py"
-    assert f"{url}#L1155" in capture.get()
+    assert f"{url}#L1155" in on_terminal(short(report))
     assert url not in plain_text(short(report))
 
 
@@ -89,7 +82,4 @@ def test_code_that_no_release_holds_gets_no_link(file: str, version: str) -> Non
 
 
 def test_the_strip_is_ascii_where_the_stream_is() -> None:
-    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    open_console(stream).print(short(roberta()))
-    stream.flush()
-    assert "^<s>  1  2" in stream.buffer.getvalue().decode("ascii")
+    assert b"^<s>  1  2" in printed(short(roberta()), "ascii")

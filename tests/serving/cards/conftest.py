@@ -4,6 +4,8 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -28,33 +30,28 @@ def card(checkpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def python_reader() -> Program:
-    return run_program([sys.executable, str(READERS / "reader.py")])
+def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Program]:
+    """A reader or an engine by the name of its file, ready to be run."""
+
+    @cache
+    def build(name: str) -> Program:
+        source = (READERS if name.startswith("reader") else ENGINES) / name
+        if source.suffix == ".py":
+            return run_program([sys.executable, str(source)])
+        compiled = build_rust if source.suffix == ".rs" else build_typescript
+        return run_program(compiled(source, tmp_path_factory.mktemp("built")))
+
+    return build
+
+
+@pytest.fixture(scope="session", params=["py", "ts", "rs"])
+def language(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 @pytest.fixture(scope="session")
-def rust_reader(tmp_path_factory: pytest.TempPathFactory) -> Program:
-    return run_program(build_rust(READERS / "reader.rs", tmp_path_factory.mktemp("rust")))
-
-
-@pytest.fixture(scope="session")
-def typescript_reader(tmp_path_factory: pytest.TempPathFactory) -> Program:
-    return run_program(build_typescript(READERS / "reader.ts", tmp_path_factory.mktemp("typescript")))
-
-
-@pytest.fixture(scope="session")
-def python_engine() -> Program:
-    return run_program([sys.executable, str(ENGINES / "engine.py")])
-
-
-@pytest.fixture(scope="session")
-def rust_engine(tmp_path_factory: pytest.TempPathFactory) -> Program:
-    return run_program(build_rust(ENGINES / "engine.rs", tmp_path_factory.mktemp("rust")))
-
-
-@pytest.fixture(scope="session")
-def typescript_engine(tmp_path_factory: pytest.TempPathFactory) -> Program:
-    return run_program(build_typescript(ENGINES / "engine.ts", tmp_path_factory.mktemp("typescript")))
+def reader(language: str, built: Callable[[str], Program]) -> Program:
+    return built(f"reader.{language}")
 
 
 def build_rust(source: Path, folder: Path) -> list[str]:

@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
-from serving.test_verify_served import LABELS, SIZES
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from serving.classifiers import SEGMENTS, Forward, as_it_is, hidden_states, save_model, without_pooler
+from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
+
+import headscope
+from headscope.shared.serving.served_facts import ServedScores
 
 Row = list[float]
 Inputs = Mapping[str, torch.Tensor]
-Forward = Callable[[Any, Inputs], torch.Tensor]
 Program = Callable[..., tuple[int, str]]
 """Runs a program with arguments: its exit code, and what it prints."""
 LIMIT = 320
@@ -27,9 +28,7 @@ def save_tokenizer_of_bytes(folder: Path, *, has_segments: bool, side: str = "ri
     words = {word: at for at, word in enumerate([*special, *sorted(pre_tokenizers.ByteLevel.alphabet())])}
     inner = Tokenizer(models.BPE(vocab=words, merges=[], unk_token="[UNK]"))
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    inner.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
+    inner.post_processor = SEGMENTS
     names = ["input_ids", "attention_mask", *(["token_type_ids"] * has_segments)]
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=inner, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]",
@@ -39,28 +38,10 @@ def save_tokenizer_of_bytes(folder: Path, *, has_segments: bool, side: str = "ri
 
 
 def save_checkpoint(family: str, folder: Path, *, side: str = "right", **settings: Any) -> str:
-    """A classifier with random weights, also of biases, and a tokenizer of bytes."""
-    torch.manual_seed(0)
-    sizes = {**SIZES, "vocab_size": 260, "max_position_embeddings": LIMIT, "n_positions": LIMIT}
-    names = {"id2label": dict(enumerate(LABELS)), "cls_token_id": 2, "sep_token_id": 3}
-    config = getattr(transformers, f"{family}Config")(**{**sizes, **names, **settings})
-    model = getattr(transformers, f"{family}ForSequenceClassification")(config)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(0, 0.15 if parameter.shape[0] == config.num_labels else 0.5)
-    model.save_pretrained(folder)
+    """A classifier with random weights, and a tokenizer of bytes."""
+    save_model(family, folder, vocab_size=260, max_position_embeddings=LIMIT, n_positions=LIMIT, **settings)
     save_tokenizer_of_bytes(folder, has_segments=family in ("Bert", "Ernie"), side=side)
     return str(folder)
-
-
-def load_model(folder: str, **settings: Any) -> Any:
-    """The saved model, with other settings in its configuration."""
-    name = json.loads(Path(folder, "config.json").read_text())["architectures"][0]
-    return getattr(transformers, name).from_pretrained(folder, **settings).eval()
-
-
-def as_it_is(model: Any, given: Inputs) -> torch.Tensor:
-    return torch.as_tensor(model(**given).logits)
 
 
 def engine_logits(card: Mapping[str, Any], model: Any, forward: Forward = as_it_is) -> list[Row]:
@@ -74,26 +55,29 @@ def engine_logits(card: Mapping[str, Any], model: Any, forward: Forward = as_it_
     return found
 
 
-def _hidden(model: Any, given: Inputs) -> torch.Tensor:
-    return torch.as_tensor(model.base_model(**given).last_hidden_state)
+def softmax(rows: Any) -> list[Row]:
+    return [list(row) for row in torch.tensor(rows).double().softmax(1).tolist()]
 
 
-def without_pooler(model: Any, given: Inputs) -> torch.Tensor:
-    return torch.as_tensor(model.classifier(_hidden(model, given)[:, 0]))
+def judged_by_card(card: Path, folder: Path, content: Any, **options: Any) -> ServedScores:
+    """The result on an engine's scores for a card, from a file that is written into the folder."""
+    scores = folder / "scores.json"
+    scores.write_text(json.dumps(content))
+    return headscope.verify_card(card, scores=scores, **options).served
 
 
 def mean_before_pooler(model: Any, given: Inputs) -> torch.Tensor:
     mask = given["attention_mask"][..., None]
-    mean = (_hidden(model, given) * mask).sum(1) / mask.sum(1)
+    mean = (hidden_states(model, given) * mask).sum(1) / mask.sum(1)
     return torch.as_tensor(model.classifier(model.base_model.pooler.dense(mean).tanh()))
 
 
 def last_position(model: Any, given: Inputs) -> torch.Tensor:
-    return torch.as_tensor(model.score(_hidden(model, given))[:, -1])
+    return torch.as_tensor(model.score(hidden_states(model, given))[:, -1])
 
 
 def tanh_for_relu(model: Any, given: Inputs) -> torch.Tensor:
-    return torch.as_tensor(model.classifier(model.pre_classifier(_hidden(model, given)[:, 0]).tanh()))
+    return torch.as_tensor(model.classifier(model.pre_classifier(hidden_states(model, given)[:, 0]).tanh()))
 
 
 def fixed_gelu(model: Any, given: Inputs) -> torch.Tensor:

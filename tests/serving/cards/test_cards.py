@@ -12,16 +12,16 @@ import pytest
 import torch
 import transformers
 from jsonschema import Draft202012Validator
-from serving.cards.making import LIMIT, as_it_is, load_model, save_checkpoint, without_pooler
+from serving.cards.making import LIMIT, judged_by_card, save_checkpoint
+from serving.classifiers import LABELS, as_it_is, cut_to, load_model, scorer, without_pooler
 from serving.servers import serve
-from serving.test_verify_served import LABELS, scorer
 from transformers import AutoTokenizer
 
 import headscope
 from headscope.errors import Malformed, NotFound, Unsupported, UsageError
 from headscope.shared.serving.card import writing
 from headscope.shared.serving.card.reading import read_card
-from headscope.shell.app import main
+from tests.cli.command import Cli
 
 SCHEMA = Path(__file__).parents[3] / "docs" / "schema" / "headscope-card-1.schema.json"
 
@@ -132,14 +132,13 @@ DAMAGED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGED)
-def test_a_damaged_card_is_refused(damage: str, card: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_card_is_refused(damage: str, card: Path, tmp_path: Path, cli: Cli) -> None:
     document, (change, words) = read(card), DAMAGED[damage]
     change(document)
     bad, scores = tmp_path / "bad.json", tmp_path / "scores.json"
     bad.write_text(json.dumps(document))
     scores.write_text("[]")
-    assert main(["verify", "--card", str(bad), "--scores", str(scores)]) == 3
-    told = " ".join(capsys.readouterr().err.split())
+    told = " ".join(cli("verify", "--card", bad, "--scores", scores, code=3).err.split())
     assert words in told and "bad.json" in told and "Traceback" not in told, told
 
 
@@ -177,9 +176,8 @@ def test_scores_come_as_lines_and_with_labels_too(card: Path, tmp_path: Path) ->
     scores.write_text(json.dumps({"scores": rows, "labels": list(LABELS[::-1]), "engine": "mine", "version": "3"}))
     found = headscope.verify_card(card, scores=scores)
     assert (found.served.same, found.engine, found.engine_version, found.protocol) == (True, "mine", "3", "file")
-    scores.write_text(json.dumps(document["logits"]))
-    assert headscope.verify_card(card, scores=scores, logits=True).served.same is True
-    assert headscope.verify_card(card, scores=scores).served.same is False
+    assert judged_by_card(card, tmp_path, document["logits"], logits=True).same is True
+    assert judged_by_card(card, tmp_path, document["logits"]).same is False
 
 
 def test_a_card_is_compared_without_pytorch_and_without_the_checkpoint(card: Path, tmp_path: Path) -> None:
@@ -202,26 +200,15 @@ def test_a_card_is_compared_without_pytorch_and_without_the_checkpoint(card: Pat
 
 @pytest.mark.parametrize("protocol", ["vllm", "tei", "inputs", "kserve", "infinity", "sglang"])
 def test_a_server_is_compared_with_a_card(protocol: str, checkpoint: str, card: Path) -> None:
-    with serve(protocol, scorer(checkpoint, cut_to_limit(as_it_is)), LABELS) as url:
+    with serve(protocol, scorer(checkpoint, cut_to(LIMIT)), LABELS) as url:
         right = headscope.verify_card(card, url)
-    with serve(protocol, scorer(checkpoint, cut_to_limit(without_pooler)), LABELS) as url:
+    with serve(protocol, scorer(checkpoint, cut_to(LIMIT, without_pooler)), LABELS) as url:
         wrong = headscope.verify_card(card, url).served
     takes_pairs = protocol in ("tei", "inputs")
     assert right.served.same is True and right.served.texts == (32 if takes_pairs else 16), right
     assert any("16 pairs" in note for note in right.served.notes) is not takes_pairs, right.served.notes
     assert wrong.explanation is not None and wrong.explanation.variant == "without dense and tanh", wrong
     assert wrong.explanation.formula == "classifier(h[CLS])"
-
-
-def cut_to_limit(forward: Callable[[Any, Any], torch.Tensor]) -> Callable[[Any, Any], torch.Tensor]:
-    """An engine that truncates as the tokenizer does: the last token stays."""
-
-    def cut(model: Any, given: Any) -> torch.Tensor:
-        size = given["input_ids"].shape[1]
-        kept = [*range(min(size, LIMIT) - 1), size - 1]
-        return forward(model, {name: value[:, kept] for name, value in given.items()})
-
-    return cut
 
 
 def test_a_server_that_refuses_long_texts_is_compared_on_the_others(checkpoint: str, card: Path) -> None:
@@ -280,21 +267,19 @@ def test_a_server_of_pairs_gets_the_pairs(tmp_path: Path) -> None:
     ],
 )
 def test_options_that_contradict_each_other_are_refused(
-    words: list[str], told: str, card: Path, checkpoint: str, capsys: pytest.CaptureFixture[str]
+    words: list[str], told: str, card: Path, checkpoint: str, cli: Cli
 ) -> None:
     places = {"CARD": str(card), "S": str(card), "MODEL": checkpoint}
-    assert main(["verify", *(places.get(word, word) for word in words)]) == 2
-    out, err = capsys.readouterr()
-    assert told in " ".join((out + err).split())
+    assert told in cli("verify", *(places.get(word, word) for word in words), code=2).words
 
 
 def test_a_token_of_the_environment_goes_with_everything(
-    card: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    card: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     scores = tmp_path / "scores.json"
     scores.write_text(json.dumps(read(card)["scores"]))
     monkeypatch.setenv("HEADSCOPE_SERVER_TOKEN", "secret")
-    assert main(["verify", "--card", str(card), "--scores", str(scores)]) == 0
+    cli("verify", "--card", card, "--scores", scores)
     with pytest.raises(UsageError, match="server_token: only for a server"):
         headscope.verify_card(card, scores=scores, server_token="other")
 
@@ -321,15 +306,13 @@ def test_a_card_that_would_be_too_large_is_written_without_alternatives_then_wit
     assert fitted.tolerances[1].logits is None and fitted.tolerances[0].logits is not None
 
 
-def test_the_command_shows_what_differs(card: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_shows_what_differs(card: Path, tmp_path: Path, cli: Cli) -> None:
     document, scores = read(card), tmp_path / "scores.json"
     scores.write_text(json.dumps(document["scores"]))
-    assert main(["verify", "--card", str(card), "--scores", str(scores)]) == 0
-    assert "the checkpoint's scores (32 texts)" in " ".join(capsys.readouterr().out.split())
+    assert "the checkpoint's scores (32 texts)" in cli("verify", "--card", card, "--scores", scores).words
     other = next(item for item in document["alternatives"] if item["name"] == "without dense and tanh")
     scores.write_text(json.dumps({"logits": other["logits"]}))
-    assert main(["verify", "--card", str(card), "--scores", str(scores)]) == 1
-    shown = " ".join(capsys.readouterr().out.split())
+    shown = cli("verify", "--card", card, "--scores", scores, code=1).words
     assert "it computes classifier(h[CLS])" in shown and "separate process" not in shown
 
 

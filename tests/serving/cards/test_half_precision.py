@@ -9,22 +9,16 @@ from typing import Any
 
 import pytest
 import torch
-from serving.cards.making import Program, Row, as_it_is, engine_logits, load_model
-
-import headscope
+from serving.cards.making import Program, Row, engine_logits, judged_by_card, softmax
+from serving.classifiers import as_it_is, hidden_states, load_model
 
 PASS, FAIL, OPEN = 0, 1, 3
 VERDICTS = {True: PASS, False: FAIL, None: OPEN}
 Finish = Callable[[list[Row]], list[Row]]
 
 
-def softmax(rows: list[Row]) -> list[Row]:
-    return [list(row) for row in torch.tensor(rows).double().softmax(1).tolist()]
-
-
 def last_token(model: Any, given: Any) -> torch.Tensor:
-    hidden = model.bert(**given).last_hidden_state
-    last = hidden[:, int(given["attention_mask"][0].nonzero().max())]
+    last = hidden_states(model, given)[:, int(given["attention_mask"][0].nonzero().max())]
     return torch.as_tensor(model.classifier(model.bert.pooler.dense(last).tanh()))
 
 
@@ -50,18 +44,16 @@ def answers(checkpoint: str, card: Path) -> dict[str, list[Row]]:
     return found
 
 
-@pytest.mark.parametrize("language", ["python", "typescript", "rust"])
 def test_a_reader_judges_half_precision_by_its_rounding(
-    language: str, card: Path, answers: dict[str, list[Row]], request: pytest.FixtureRequest, tmp_path: Path
+    reader: Program, card: Path, answers: dict[str, list[Row]], tmp_path: Path
 ) -> None:
-    read: Program = request.getfixturevalue(f"{language}_reader")
     scores = tmp_path / "scores.json"
     for name, rows in answers.items():
         scores.write_text(json.dumps(rows))
-        code, line = read(card, scores, "bfloat16")
+        code, line = reader(card, scores, "bfloat16")
         assert code == ENGINES[name][3], (name, line)
         assert (": rounding of bfloat16, or slightly other weights" in line) is (code == OPEN), line
-        assert read(card, scores, "float32")[0] == FAIL, name
+        assert reader(card, scores, "float32")[0] == FAIL, name
 
 
 @pytest.mark.parametrize("dtype", ["", "bfloat16"])
@@ -69,9 +61,7 @@ def test_a_reader_judges_half_precision_by_its_rounding(
 def test_headscope_names_functions_and_orders_in_half_precision(
     engine: str, dtype: str, card: Path, answers: dict[str, list[Row]], tmp_path: Path
 ) -> None:
-    scores = tmp_path / "scores.json"
-    scores.write_text(json.dumps({"scores": answers[engine], "dtype": dtype or None}))
-    found = headscope.verify_card(card, scores=scores).served
+    found = judged_by_card(card, tmp_path, {"scores": answers[engine], "dtype": dtype or None})
     *_, code, function = ENGINES[engine]
     assert VERDICTS[found.same] == code, found
     named = found.explanation and (found.explanation.variant, found.explanation.activation, found.explanation.order)

@@ -12,14 +12,23 @@ from typing import Any
 
 import pytest
 import torch
-from serving.cards.making import as_it_is, mean_before_pooler, without_pooler
-from serving.cards.test_cards import cut_to_limit
-from serving.servers import Asked, Scores, send_bytes, send_json, serve_with, squashed
-from serving.test_verify_served import LABELS, scorer, softsign_pooler, without_segments
+from serving.cards.making import LIMIT, mean_before_pooler
+from serving.classifiers import (
+    LABELS,
+    Forward,
+    as_it_is,
+    cut_to,
+    scorer,
+    softsign_pooler,
+    with_other_weights,
+    without_pooler,
+    without_segments,
+)
+from serving.servers import Asked, Scores, send_bytes, send_json, serve_with, shuffled, squashed
 
 import headscope
 from headscope.errors import HeadscopeError
-from headscope.shell.app import main
+from tests.cli.command import Cli
 
 DOCS = (Path(__file__).parents[3] / "docs" / "card.md").read_text(encoding="utf-8")
 Row = Sequence[float]
@@ -31,7 +40,7 @@ class Server:
     """What a server does with texts: how it reads one, what it puts on logits, and what it does to a request's rows."""
 
     read: Callable[[Text], Text] = lambda text: text
-    forward: Callable[[Any, Any], torch.Tensor] = as_it_is
+    forward: Forward = as_it_is
     finish: Callable[[Row], Row] = squashed
     rows: Callable[[list[Any]], list[Any]] = lambda rows: rows
     labels: Sequence[str] = LABELS
@@ -39,10 +48,6 @@ class Server:
     """The variant and the function by which headscope is to name the lie; "" for one that stays open."""
     says: str = ""
     """What headscope is to say of a lie that stays open."""
-
-
-def shuffled(rows: list[Any]) -> list[Any]:
-    return random.Random(len(rows)).sample(rows, len(rows))
 
 
 class StaleCache:
@@ -56,14 +61,8 @@ class StaleCache:
         return (before * len(rows))[: len(rows)]
 
 
-def in_precision(dtype: torch.dtype) -> Callable[[Any, Any], torch.Tensor]:
+def in_precision(dtype: torch.dtype) -> Forward:
     return lambda model, given: as_it_is(model.to(dtype), given).float()
-
-
-def with_other_weights(model: Any, given: Any) -> torch.Tensor:
-    shift = torch.linspace(-1, 1, model.classifier.weight.numel()).view_as(model.classifier.weight) * 1e-3
-    hidden = model.bert(**given).pooler_output
-    return torch.nn.functional.linear(hidden, model.classifier.weight + shift, model.classifier.bias)
 
 
 def sigmoids(row: Row) -> Row:
@@ -170,7 +169,7 @@ def answer_with(server: Server, logits: Scores) -> Callable[[Handler, Asked], No
 
 def judged(server: Server, checkpoint: str, card: Path) -> tuple[str, str]:
     """The verdict on a server, and what was told."""
-    with serve_with(answer_with(server, scorer(checkpoint, cut_to_limit(server.forward)))) as url:
+    with serve_with(answer_with(server, scorer(checkpoint, cut_to(LIMIT, server.forward)))) as url:
         try:
             found = headscope.verify_card(card, url, protocol="inputs", server_timeout=60.0).served
         except HeadscopeError as err:
@@ -197,14 +196,11 @@ def test_of_the_servers_none_is_explained_wrongly_and_the_honest_ones_pass(check
 
 
 @pytest.mark.parametrize("fault", BROKEN)
-def test_a_server_that_breaks_is_an_error_with_its_reason(
-    fault: str, card: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_server_that_breaks_is_an_error_with_its_reason(fault: str, card: Path, cli: Cli) -> None:
     answer, words = BROKEN[fault]
     with serve_with(lambda handler, asked: answer(handler)) as url:
-        command = ["verify", "--card", str(card), "--url", url, "--protocol", "inputs", "--server-timeout", "1"]
-        assert main(command) == 3
-    told = " ".join("".join(capsys.readouterr()).split())
+        command = "verify", "--card", card, "--url", url, "--protocol", "inputs", "--server-timeout", "1"
+        told = cli(*command, code=3).words
     assert words in told and "Traceback" not in told, told
 
 
@@ -215,7 +211,7 @@ def test_a_server_that_breaks_is_an_error_with_its_reason(
 def test_what_a_server_fails_at_is_no_pass_and_what_it_refuses_is_a_note(
     content: bytes, status: int, same: bool | None, checkpoint: str, card: Path
 ) -> None:
-    honest = answer_with(Server(), scorer(checkpoint, cut_to_limit(as_it_is)))
+    honest = answer_with(Server(), scorer(checkpoint, cut_to(LIMIT)))
 
     def answer(handler: Handler, asked: Asked) -> None:
         given = asked.body["inputs"] if asked.method == "POST" else ""

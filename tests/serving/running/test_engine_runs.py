@@ -1,6 +1,5 @@
 """`engines --run` with engines that are made up: each computes a known head, or fails in a known way."""
 
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from scorers import WORDS
+from serving.classifiers import save_model
 
 import headscope
 from headscope.core.source.checkpoint import examine
@@ -19,14 +18,10 @@ from headscope.shared.serving.engine_facts import EngineEvidence, EngineHead
 from headscope.shared.serving.engine_runs import EngineTrial, engine_trial
 from headscope.shared.serving.running import process
 from headscope.shared.serving.running.process import runner_names
-from headscope.shell.app import main
 from headscope.shell.values import make_request
 from tests import warm
+from tests.cli.command import Cli
 
-SIZES = {
-    "vocab_size": len(WORDS), "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
-    "intermediate_size": 48, "max_position_embeddings": 64,
-}  # fmt: skip
 _ENGINE = """
 import json, sys, time
 import torch, transformers
@@ -34,7 +29,8 @@ request = json.load(open(sys.argv[1]))
 name = json.load(open(request["folder"] + "/config.json"))["architectures"][0]
 model = getattr(transformers, name).from_pretrained(request["folder"]).eval()
 pad = model.config.pad_token_id
-{head}
+def head(given): return {head}
+def default(row, batch): return {default}
 def scores(item, batch):
     with torch.no_grad():
         given = dict(input_ids=torch.tensor([item["ids"]]))
@@ -47,32 +43,19 @@ def answer(batch):
 answers = [answer(batch) for batch in request["batches"]]
 json.dump(dict(version="9.9", error="", batches=answers, notes=[]), open(sys.argv[2], "w"))
 """
-_DEFAULT = "def default(row, batch): return row if batch['raw'] else row.softmax(-1)\n"
-_OWN = "def head(given): return model(**given).logits\n"
-_FIRST = "model.bert.pooler.dense(model.bert(**given).last_hidden_state[:, 0])"
-_MEAN = "model.bert.pooler.dense(model.bert(**given).last_hidden_state.mean(1))"
+_OWN = "model(**given).logits"
+_HIDDEN = "model.bert(**given).last_hidden_state"
 HEADS = {
-    "own": _OWN,
-    "no pooler": "def head(given): return model.classifier(model.bert(**given).last_hidden_state[:, 0])\n",
-    "mean": f"def head(given): return model.classifier(torch.tanh({_MEAN}))\n",
-    "no segments": "def head(given): return model(input_ids=given['input_ids']).logits\n",
-    "no bias": "def head(given): return model(**given).logits - model.classifier.bias\n",
-    "softsign": f"def head(given): return model.classifier(torch.nn.functional.softsign({_FIRST}))\n",
-    "reads pads": (
-        "def head(given):\n"
-        "    found = model(**given).logits\n"
-        "    return found + (given['input_ids'] == pad).any() * 1.0\n"
-    ),
+    "no pooler": f"model.classifier({_HIDDEN}[:, 0])",
+    "mean": f"model.classifier(torch.tanh(model.bert.pooler.dense({_HIDDEN}.mean(1))))",
+    "no bias": f"{_OWN} - model.classifier.bias",
+    "softsign": f"model.classifier(torch.nn.functional.softsign(model.bert.pooler.dense({_HIDDEN}[:, 0])))",
 }
 
 
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("bert")
-    torch.manual_seed(0)
-    config = transformers.BertConfig(**SIZES, id2label={0: "bad", 1: "fair", 2: "good"})
-    transformers.BertForSequenceClassification(config).save_pretrained(folder)
-    return str(folder)
+def engine(head: str = _OWN, default: str = "row if batch['raw'] else row.softmax(-1)") -> str:
+    """The script of an engine with a head of its own and a function on its scores."""
+    return _ENGINE.format(head=head, default=default)
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +88,7 @@ def ran(
 
 
 def test_an_engine_with_the_same_head_is_the_same(ran: Callable[[str], EngineHead]) -> None:
-    found = ran(_ENGINE.format(head=_OWN + _DEFAULT))
+    found = ran(engine())
     assert (found.runs, found.same_head, found.activation, found.same_activation) == (True, True, "softmax", True), (
         found
     )
@@ -126,34 +109,34 @@ def test_an_engine_with_the_same_head_is_the_same(ran: Callable[[str], EngineHea
     ],
 )
 def test_another_head_is_named_or_has_no_explanation(ran: Callable[[str], EngineHead], head: str, formula: str) -> None:
-    found = ran(_ENGINE.format(head=HEADS[head] + _DEFAULT))
+    found = ran(engine(HEADS[head]))
     assert (found.same_head, found.formula) == (False, formula), found
     assert ("no explanation" in found.reason) is (not formula)
 
 
 def test_segment_ids_that_are_left_out_are_named(ran: Callable[[str], EngineHead]) -> None:
-    found = ran(_ENGINE.format(head=HEADS["no segments"] + _DEFAULT))
+    found = ran(engine("model(input_ids=given['input_ids']).logits"))
     assert (found.same_head, found.drops) == (True, ("segment IDs",))
     assert any(note.startswith("A pair ") for note in found.notes)
 
 
 def test_padding_tokens_that_are_read_are_named(ran: Callable[[str], EngineHead]) -> None:
-    found = ran(_ENGINE.format(head=HEADS["reads pads"] + _DEFAULT))
+    found = ran(engine(f"{_OWN} + (given['input_ids'] == pad).any() * 1.0"))
     assert (found.same_head, found.reads_padding) == (True, True)
 
 
 @pytest.mark.parametrize(
     ("default", "activation"),
     [
-        ("def default(row, batch): return row if batch['raw'] else row.sigmoid()\n", "sigmoid"),
-        ("def default(row, batch): return row\n", "none"),
-        ("def default(row, batch): return row if batch['raw'] else row.sigmoid() ** 2\n", None),
+        ("row if batch['raw'] else row.sigmoid()", "sigmoid"),
+        ("row", "none"),
+        ("row if batch['raw'] else row.sigmoid() ** 2", None),
     ],
 )
 def test_the_function_on_the_scores_is_measured(
     ran: Callable[[str], EngineHead], default: str, activation: str | None
 ) -> None:
-    found = ran(_ENGINE.format(head=_OWN + default))
+    found = ran(engine(default=default))
     assert (found.same_head, found.activation) == (True, activation)
     assert found.same_activation is (None if activation is None else False)
 
@@ -233,16 +216,13 @@ def test_an_engine_that_hangs_is_ended_with_all_its_processes(
                 raise ProcessLookupError
 
 
-def test_the_command_runs_an_engine(bert: str, warm_python: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_runs_an_engine(bert: str, warm_python: str, cli: Cli) -> None:
     """The pipeline of the installed Transformers, for real; by default with the interpreter of this process."""
     command = ["engines", bert, "--run", "--engine", "transformers-pipeline"]
-    assert main([*command, "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    (entry,) = document["engines"]
+    (entry,) = cli.json(*command)["engines"]
     assert (entry["evidence"], entry["same_head"], entry["activation"]) == ("ran", True, "softmax")
     assert entry["version"] == transformers.__version__
-    assert main([*command, "--python", warm_python]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
+    shown = cli(*command, "--python", warm_python).words
     assert "Run on a random copy" in shown and ": Transformers pipeline." in shown
 
 
@@ -264,9 +244,7 @@ def test_other_families_are_the_same_in_the_pipeline(family: str, warm_python: s
 def test_an_engine_that_scores_tokens_is_compared_token_by_token(
     warm_python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    torch.manual_seed(1)
-    config = transformers.BertConfig(**SIZES, id2label={0: "O", 1: "PER", 2: "LOC"})
-    transformers.BertForTokenClassification(config).save_pretrained(tmp_path / "tokens")
+    save_model("Bert", tmp_path / "tokens", "TokenClassification")
     folder = tmp_path / "runners"
     folder.mkdir()
     monkeypatch.setattr(process, "RUNNERS", folder)
@@ -274,9 +252,8 @@ def test_an_engine_that_scores_tokens_is_compared_token_by_token(
     cited = headscope.engines(str(tmp_path / "tokens"), engine="vllm@0.33.0").engines[0]
     found = {}
     with engine_trial(examine("inspect", request, None)) as trial:
-        for name, change in {"own": "", "no bias": " - model.classifier.bias"}.items():
-            head = f"def head(given): return model(**given).logits{change}\n"
-            (folder / "vllm.py").write_text(_ENGINE.format(head=head + _DEFAULT))
+        for name, head in {"own": _OWN, "no bias": HEADS["no bias"]}.items():
+            (folder / "vllm.py").write_text(engine(head))
             found[name] = trial.head(cited, warm_python)
         with pytest.raises(Unsupported, match="each token"):
             trial.head(headscope.engines(str(tmp_path / "tokens"), engine="llama-cpp").engines[0], sys.executable)

@@ -62,22 +62,29 @@ def _write_vllm(folder: Path) -> None:
         (folder / name).write_text(text)
 
 
-def _run_vllm(tmp_path: Path, folder: str, batches: list[dict[str, Any]]) -> tuple[str, Path]:
-    _write_vllm(tmp_path)
+def _run(
+    runner: str, tmp_path: Path, folder: str, *batches: dict[str, Any]
+) -> tuple[dict[str, Any] | None, subprocess.CompletedProcess[str]]:
+    """The answer that a script writes, None where it writes none, and how it ended."""
     request, answer = tmp_path / "request.json", tmp_path / "answer.json"
     request.write_text(json.dumps({"folder": folder, "scratch": str(tmp_path), "batches": batches}))
-    command = [sys.executable, str(_RUNNERS / "vllm.py"), str(request), str(answer)]
+    command = [sys.executable, str(_RUNNERS / runner), str(request), str(answer)]
     done = subprocess.run(
         command, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=60, check=False
     )
-    return done.stderr, answer
+    return json.loads(answer.read_text()) if answer.exists() else None, done
+
+
+def _run_vllm(tmp_path: Path, folder: str, *batches: dict[str, Any]) -> dict[str, Any]:
+    _write_vllm(tmp_path)
+    answer, done = _run("vllm.py", tmp_path, folder, *batches)
+    assert answer is not None, done.stderr
+    return answer
 
 
 def test_texts_without_padding_are_a_call_each_and_a_batch_is_one_call(tmp_path: Path) -> None:
-    _, file = _run_vllm(
-        tmp_path, "x", [_batch("one", [5], [6, 7]), _batch("all", [5], [6, 7], raw=False, padding="left")]
-    )
-    answer = json.loads(file.read_text())
+    batches = _batch("one", [5], [6, 7]), _batch("all", [5], [6, 7], raw=False, padding="left")
+    answer = _run_vllm(tmp_path, "x", *batches)
     assert (answer["version"], answer["error"], answer["notes"]) == ("9.9", "", [])
     one, together = answer["batches"]
     assert one == {"scores": [[1, False, -1]] * 2, "raw": True, "error": ""}
@@ -87,15 +94,13 @@ def test_texts_without_padding_are_a_call_each_and_a_batch_is_one_call(tmp_path:
 def test_segment_ids_are_sent_with_the_pairs_that_have_some_and_a_note_says_how(tmp_path: Path) -> None:
     batch = _batch("pairs", [5, 6, 7], [5, 6, 7])
     batch["items"][0]["types"], batch["items"][1]["types"] = [0, 0, 1], [0, 0, 0]
-    _, file = _run_vllm(tmp_path, "x", [batch])
-    answer = json.loads(file.read_text())
+    answer = _run_vllm(tmp_path, "x", batch)
     assert [row[2] for row in answer["batches"][0]["scores"]] == [2, -1]
     assert "segment IDs of pairs" in answer["notes"][0]
 
 
 def test_an_error_in_one_batch_leaves_the_others(tmp_path: Path) -> None:
-    _, file = _run_vllm(tmp_path, "x", [_batch("long", [1, 2, 3, 4, 5]), _batch("short", [1])])
-    long, short = json.loads(file.read_text())["batches"]
+    long, short = _run_vllm(tmp_path, "x", _batch("long", [1, 2, 3, 4, 5]), _batch("short", [1]))["batches"]
     assert long == {"scores": [], "raw": True, "error": "ValueError: too long"}
     assert len(short["scores"]) == 1
 
@@ -105,27 +110,21 @@ def test_an_error_in_one_batch_leaves_the_others(tmp_path: Path) -> None:
     [("refused", "ValueError: no such class"), ("generates", "vLLM gives no scores for it: its task is embed")],
 )
 def test_a_checkpoint_that_the_engine_refuses_is_one_line(tmp_path: Path, folder: str, error: str) -> None:
-    _, file = _run_vllm(tmp_path, folder, [_batch("one", [5])])
-    answer = json.loads(file.read_text())
+    answer = _run_vllm(tmp_path, folder, _batch("one", [5]))
     assert (answer["error"], answer["batches"]) == (error, [])
 
 
 def test_a_broken_installation_is_no_refusal(tmp_path: Path) -> None:
-    noise, file = _run_vllm(tmp_path, "broken", [_batch("one", [5])])
-    assert not file.exists()
-    assert noise.strip().endswith("ImportError: a library is missing")
+    _write_vllm(tmp_path)
+    answer, done = _run("vllm.py", tmp_path, "broken", _batch("one", [5]))
+    assert answer is None and done.stderr.strip().endswith("ImportError: a library is missing")
 
 
 def test_llama_cpp_without_its_converter_gives_no_answer(tmp_path: Path) -> None:
     fake = "\n".join(("__version__ = '9.9'", "llama_log_callback = lambda made=None: made"))
     (tmp_path / "llama_cpp.py").write_text(fake)
-    request, answer = tmp_path / "request.json", tmp_path / "answer.json"
-    request.write_text(json.dumps({"folder": "x", "scratch": str(tmp_path), "batches": [_batch("one", [5])]}))
-    command = [sys.executable, str(_RUNNERS / "llama_cpp.py"), str(request), str(answer)]
-    done = subprocess.run(
-        command, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert (done.returncode, answer.exists()) == (1, False)
+    answer, done = _run("llama_cpp.py", tmp_path, "x", _batch("one", [5]))
+    assert (done.returncode, answer) == (1, None)
     assert done.stderr.startswith("Set HEADSCOPE_LLAMA_CONVERTER")
 
 

@@ -4,10 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from states.table.entry import Made, entry
 from states.table.small import classifier, stepped
 from states.table.wrapped import BIN, SAFE
+
+from tests.saving import save_state
 
 _HEADS = (
     (r"(num_attention_heads|n_heads?)=\d+", r"\1=4"),
@@ -24,8 +25,10 @@ def bare(model: Any, **rest: Any) -> Made:
     return Made(model, filled=_HEADS, given=("--set", f"{heads}=4", *pad, "--defaults"), **rest)
 
 
-def _accelerated(family: str, code: str, save: Any, **rest: Any) -> None:
-    @entry(f"{family} by accelerate, {code}", "HS809", code, needs=("torch", "accelerate"), exits=(3, 3), **rest)
+def _accelerated(family: str, code: str) -> None:
+    """What a call leaves, as it is written, where `accelerator`, `model` and `folder` have those names."""
+
+    @entry(f"{family} by accelerate, {code}", "HS809", code, needs=("torch", "accelerate"))
     def make(folder: Path) -> Made:
         from accelerate import Accelerator
 
@@ -34,45 +37,21 @@ def _accelerated(family: str, code: str, save: Any, **rest: Any) -> None:
         optimizer = torch.optim.AdamW(model.parameters())
         prepared, optimizer = accelerator.prepare(model, optimizer)
         stepped(prepared, optimizer)
-        save(accelerator, prepared, folder)
+        eval(code, {"accelerator": accelerator, "model": prepared, "folder": folder})
         return bare(model)
 
 
-_accelerated(
-    "bert", "accelerator.save_state(folder)", lambda accelerator, model, folder: accelerator.save_state(folder)
-)
-_accelerated(
-    "distilbert",
-    "accelerator.save_state(folder, safe_serialization=False)",
-    lambda accelerator, model, folder: accelerator.save_state(folder, safe_serialization=False),
-)
-_accelerated(
-    "roberta",
-    "accelerator.save_model(model, folder)",
-    lambda accelerator, model, folder: accelerator.save_model(model, folder),
-)
-_accelerated(
-    "electra",
-    "accelerator.save_model(model, folder, max_shard_size='20KB')",
-    lambda accelerator, model, folder: accelerator.save_model(model, folder, max_shard_size="20KB"),
-)
+_accelerated("bert", "accelerator.save_state(folder)")
+_accelerated("distilbert", "accelerator.save_state(folder, safe_serialization=False)")
+_accelerated("roberta", "accelerator.save_model(model, folder)")
+_accelerated("electra", "accelerator.save_model(model, folder, max_shard_size='20KB')")
 
 
-def _alone(family: str, file: str, code: str, prefix: str = "", **rest: Any) -> None:
-    @entry(
-        f"{family} without config.json, {file}{f', keys begin with {prefix}' if prefix else ''}",
-        "HS809",
-        code,
-        exits=(3, 3),
-        **rest,
-    )
+def _alone(family: str, file: str, code: str, prefix: str = "") -> None:
+    @entry(f"{family} without config.json, {file}{prefix and f', keys begin with {prefix}'}", "HS809", code)
     def make(folder: Path) -> Made:
         model = classifier(family)
-        state = {f"{prefix}{key}": value.clone() for key, value in model.state_dict().items()}
-        if file.endswith(".safetensors"):
-            save_file(state, folder / file, metadata={"format": "pt"})
-        else:
-            torch.save(state, folder / file)
+        save_state({f"{prefix}{key}": value for key, value in model.state_dict().items()}, folder / file)
         return bare(model)
 
 

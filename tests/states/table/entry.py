@@ -1,7 +1,7 @@
 """What a row of the table of states is: a real save, and what headscope has to say of it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ class Made:
     `at` is what headscope is given, below the folder; `after` is where the repair leaves the checkpoint. `filled` are
     the places in a repair that its reader fills in, and `given` are the options of `headscope repair` for the same.
     `takes` names the model that is meant where the save may mean several: then no code is printed to run.
-    `new` are parameters that the save doesn't hold. `values` is False where they can't be compared.
     """
 
     model: Any = None
@@ -27,9 +26,6 @@ class Made:
     filled: tuple[tuple[str, str], ...] = ()
     given: tuple[str, ...] = ()
     takes: str = ""
-    new: tuple[str, ...] = ()
-    values: bool = True
-    environment: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -50,7 +46,7 @@ class Entry:
     exits: tuple[int, int] = (0, 1)
     repaired: bool | str = True
     findings: tuple[str, ...] = ()
-    said: tuple[str, ...] = field(default=())
+    said: tuple[str, ...] = ()
 
     def lacks(self) -> str:
         """What it needs, such as `torch>=2.7`, and is not installed; "" if nothing."""
@@ -70,14 +66,30 @@ def distribution_of(name: str) -> str:
 
 
 ENTRIES: list[Entry] = []
+_UNREADABLE, _NO_WEIGHTS = (3, 3), (3, 1)
+_USUAL: dict[str, dict[str, Any]] = {
+    "HS803": {"tool": "PEFT"},
+    "HS804": {"tool": "DeepSpeed", "exits": _NO_WEIGHTS},
+    "HS805": {"tool": "torch.distributed.checkpoint", "exits": _NO_WEIGHTS},
+    "HS806": {"exits": _UNREADABLE, "repaired": "needs Megatron Bridge and a GPU"},
+    "HS807": {"exits": _NO_WEIGHTS},
+    "HS808": {"tool": "Transformers' Trainer", "exits": _UNREADABLE},
+    "HS809": {"exits": _UNREADABLE},
+    "HS810": {"exits": _UNREADABLE, "repaired": "needs transformers<5"},
+    "HS811": {"exits": _UNREADABLE, "repaired": "needs git-lfs and the remote"},
+    "HS812": {"exits": _UNREADABLE, "repaired": "`hf download` needs the Hub"},
+    "clean": {"exits": (0, 0)},
+    "export": {"exits": _UNREADABLE, "repaired": "an export is not for training"},
+}
+"""What is the same in the rows of a kind, where they say nothing else."""
 
 
 def entry(name: str, kind: str, code: str, **rest: Any) -> Callable[[Callable[[Path], Made]], Callable[[Path], Made]]:
     """Adds the function below to the table."""
 
     def add(make: Callable[[Path], Made]) -> Callable[[Path], Made]:
-        rules = rest.pop("rules", (kind,) if kind.startswith("HS8") else ())
-        ENTRIES.append(Entry(name, kind, code, make, rules=rules, **rest))
+        rules = (kind,) if kind.startswith("HS8") else ()
+        ENTRIES.append(Entry(name, kind, code, make, **({"rules": rules} | _USUAL.get(kind, {}) | rest)))
         return make
 
     return add

@@ -9,8 +9,6 @@ from states.table.entry import Made, entry
 from states.table.small import classifier, configured
 from states.table.wrapped import BIN, SAFE
 
-_NO_LFS = "needs git-lfs and the remote"
-
 
 def _pointed(path: Path) -> None:
     """The pointer that Git leaves in place of a file: of the specification of Git LFS."""
@@ -20,19 +18,18 @@ def _pointed(path: Path) -> None:
 
 
 def _pointers(family: str, save: Any, shown: str, pattern: str) -> None:
-    @entry(
-        f"{family} cloned without Git LFS, {shown}",
-        "HS811",
-        f"git clone without git-lfs: pointers in place of {shown}",
-        exits=(3, 3),
-        tool="git clone without Git LFS",
-        repaired=_NO_LFS,
-    )
+    code = f"git clone without git-lfs: pointers in place of {shown}"
+
+    @entry(f"{family} cloned without Git LFS, {shown}", "HS811", code, tool="git clone without Git LFS")
     def make(folder: Path) -> Made:
         save(classifier(family), folder)
         for path in folder.glob(pattern):
             _pointed(path)
         return Made()
+
+
+def _whole(model: Any, folder: Path) -> None:
+    model.save_pretrained(folder)
 
 
 def _shards(model: Any, folder: Path) -> None:
@@ -48,25 +45,19 @@ def _torch_file(model: Any, folder: Path) -> None:
     )
 
 
-_pointers("bert", lambda model, folder: model.save_pretrained(folder), SAFE, "*.safetensors")
+_pointers("bert", _whole, SAFE, "*.safetensors")
 _pointers("gpt2", _shards, "shards", "*.safetensors")
 _pointers("vit", _torch_file, BIN, "*.bin")
 
-_NO_HUB = "`hf download` needs the Hub"
 
+def _half(title: str, code: str, save: Any, cut: Any, **rest: Any) -> None:
+    """A save of the family that the title begins with, of which a part is missing."""
 
-def _half(  # noqa: PLR0917 - a row of a table
-    title: str, code: str, family: str, save: Any, cut: Any, exits: tuple[int, int], tool: str = ""
-) -> None:
-    @entry(title, "HS812", code, needs=("torch", "huggingface_hub"), exits=exits, tool=tool, repaired=_NO_HUB)
+    @entry(title, "HS812", code, needs=("torch", "huggingface_hub"), **rest)
     def make(folder: Path) -> Made:
-        save(classifier(family), folder)
+        save(classifier(title.partition(",")[0]), folder)
         cut(folder)
         return Made()
-
-
-def _lose_last(folder: Path) -> None:
-    sorted(folder.glob("model-*"))[-1].unlink()
 
 
 def _cut(pattern: str) -> Any:
@@ -91,49 +82,26 @@ def _incomplete(folder: Path) -> None:
 _half(
     "electra, the last shard missing",
     "save_pretrained(max_shard_size='20KB'), a copy of all but one shard",
-    "electra",
     _shards,
-    _lose_last,
-    (3, 1),
+    lambda folder: max(folder.glob("model-*")).unlink(),
+    exits=(3, 1),
 )
-_half(
-    "roberta, model.safetensors cut",
-    "save_pretrained(), 900 bytes missing at the end",
-    "roberta",
-    lambda model, folder: model.save_pretrained(folder),
-    _cut("*.safetensors"),
-    (3, 3),
-)
-_half(
-    "vit, pytorch_model.bin cut",
-    "torch.save(state_dict), 900 bytes missing at the end",
-    "vit",
-    _torch_file,
-    _cut("*.bin"),
-    (3, 3),
-)
+_CUT = "900 bytes missing at the end"
+_half("roberta, model.safetensors cut", f"save_pretrained(), {_CUT}", _whole, _cut("*.safetensors"))
+_half("vit, pytorch_model.bin cut", f"torch.save(state_dict), {_CUT}", _torch_file, _cut("*.bin"))
 _half(
     "bert, stopped in hf download",
     "hf download --local-dir, stopped: .cache/huggingface/download/*.incomplete",
-    "bert",
-    lambda model, folder: model.save_pretrained(folder),
+    _whole,
     _incomplete,
-    (3, 1),
-    "the Hub's client",
+    exits=(3, 1),
+    tool="the Hub's client",
 )
 
-_NO_FOUR = "needs transformers<5"
+_KERAS = "h5py, the layout of save_weights of Keras"
 
 
-@entry(
-    "bert in tf_model.h5",
-    "HS810",
-    "h5py, the layout of save_weights of Keras",
-    needs=("h5py",),
-    exits=(3, 3),
-    tool="TensorFlow",
-    repaired=_NO_FOUR,
-)
+@entry("bert in tf_model.h5", "HS810", _KERAS, needs=("h5py",), tool="TensorFlow")
 def _keras(folder: Path) -> Made:
     import h5py
 
@@ -151,9 +119,7 @@ def _flax(family: str, *, configured_too: bool) -> None:
         "HS810",
         "msgpack, the layout of flax.serialization.to_bytes",
         needs=("msgpack",),
-        exits=(3, 3),
         tool="Flax",
-        repaired=_NO_FOUR,
     )
     def make(folder: Path) -> Made:
         import msgpack

@@ -1,19 +1,22 @@
 """Saves of PEFT models by `state_dict()`, with and without the adapter merged, held against PEFT's own merge."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from states.table.entry import Made, entry
 from states.table.small import classifier, configured
 from states.table.wrapped import BIN, SAFE
 from torch import nn
 
-_NEEDS = ("torch", "peft")
-_ALPHA = ((r"lora_alpha = \.\.\.", "lora_alpha = 32"),)
+from tests.saving import save_state
 
-
+_entry = partial(entry, needs=("torch", "peft"))
+_ALPHA: dict[str, Any] = {
+    "filled": ((r"lora_alpha = \.\.\.", "lora_alpha = 32"),),
+    "given": ("--set", "lora_alpha=32"),
+}
 _SET_IA3 = (
     (
         r"config = \.\.\..*",
@@ -40,23 +43,17 @@ def _saved(family: str, targets: list[str], file: str, code: str, wrap: Any = No
     rslora = (("lora_alpha=lora_alpha", "lora_alpha=lora_alpha, use_rslora=True"),) if "use_rslora" in settings else ()
     settings_shown = "".join(f", {name}={value!r}" for name, value in settings.items())
 
-    @entry(
+    @_entry(
         f"{family} with LoRA{settings_shown}, {code}",
         "HS803",
         f"{code} of get_peft_model(model, LoraConfig(task_type='SEQ_CLS'{settings_shown}))",
-        needs=_NEEDS,
-        tool="PEFT",
     )
     def make(folder: Path) -> Made:
         model = peft_model(family, targets, **settings)
         configured(model.base_model.model, folder)
-        state = (wrap(model) if wrap else model).state_dict()
-        if file == BIN:
-            torch.save(state, folder / BIN)
-        else:
-            save_file({key: value.clone() for key, value in state.items()}, folder / SAFE, metadata={"format": "pt"})
-        given = ("--set", "lora_alpha=32", *(("--set", "use_rslora=true") if rslora else ()))
-        return Made(model.merge_and_unload(), filled=(*_ALPHA, *rslora), given=given)
+        save_state((wrap(model) if wrap else model).state_dict(), folder / file)
+        given = (*_ALPHA["given"], *(("--set", "use_rslora=true") if rslora else ()))
+        return Made(model.merge_and_unload(), filled=(*_ALPHA["filled"], *rslora), given=given)
 
 
 _saved("bert", ["query", "value"], BIN, "torch.save(state_dict)")
@@ -68,11 +65,10 @@ _saved("deberta-v2", ["query_proj", "value_proj"], BIN, "torch.save(state_dict)"
 _saved("electra", ["query"], BIN, "torch.save(state_dict)", use_rslora=True)
 
 
-@entry(
+@_entry(
     "llama with LoRA merged, the PEFT model's state dict saved",
     "HS802",
     "model.merge_and_unload(); torch.save(peft_model.state_dict(), ...)",
-    needs=_NEEDS,
     tool="PEFT",
 )
 def _merged(folder: Path) -> Made:
@@ -82,11 +78,10 @@ def _merged(folder: Path) -> Made:
     return Made(merged)
 
 
-@entry(
+@_entry(
     "bert with LoRA merged by hand",
     "HS802",
     "weight + scaling * lora_B @ lora_A under the keys of PEFT, torch.save",
-    needs=_NEEDS,
     tool="PEFT",
 )
 def _by_hand(folder: Path) -> Made:
@@ -105,12 +100,10 @@ def _by_hand(folder: Path) -> Made:
     return Made(model.merge_and_unload())
 
 
-@entry(
+@_entry(
     "bert with LoRA merged in place, the PEFT model's state dict saved",
     "HS803",
     "model.merge_adapter(); torch.save(model.state_dict(), ...)",
-    needs=_NEEDS,
-    tool="PEFT",
     said=("merge_adapter",),
 )
 def _in_place(folder: Path) -> Made:
@@ -122,12 +115,10 @@ def _in_place(folder: Path) -> Made:
                 given=("--set", "lora_alpha=0"))  # fmt: skip
 
 
-@entry(
+@_entry(
     "distilbert with IA3, torch.save(state_dict)",
     "HS803",
     "torch.save(get_peft_model(model, IA3Config(task_type='SEQ_CLS')).state_dict(), ...)",
-    needs=_NEEDS,
-    tool="PEFT",
 )
 def _ia3(folder: Path) -> Made:
     import peft
@@ -145,12 +136,10 @@ def _ia3(folder: Path) -> Made:
     return Made(model.merge_and_unload(), filled=_SET_IA3, given=("--config", str(folder.parent / "adapter")))
 
 
-@entry(
+@_entry(
     "bert adapter saved by PEFT",
     "clean",
     "peft_model.save_pretrained(...) beside base_model.save_pretrained(...)",
-    needs=_NEEDS,
-    exits=(0, 0),
     repaired=False,
 )
 def _adapter(folder: Path) -> Made:
@@ -162,33 +151,29 @@ def _adapter(folder: Path) -> Made:
     return Made(at="adapter")
 
 
-@entry(
+@_entry(
     "electra with LoRA, config.json names the base model's class",
     "HS803",
     "torch.save(peft_model.state_dict(), ...), architectures of the checkpoint that training began with",
-    needs=_NEEDS,
-    tool="PEFT",
 )
 def _named_as_base(folder: Path) -> Made:
     model = peft_model("electra", ["query"])
     base = model.base_model.model
     base.config.architectures = ["ElectraModel"]
     torch.save(model.state_dict(), configured(base, folder) / BIN)
-    return Made(model.merge_and_unload(), filled=_ALPHA, given=("--set", "lora_alpha=32"))
+    return Made(model.merge_and_unload(), **_ALPHA)
 
 
 def _base_saved(family: str, targets: list[str], **settings: Any) -> None:
-    @entry(
+    @_entry(
         f"{family} with its adapter, base_model.model.save_pretrained",
         "HS803",
         "peft_model.base_model.model.save_pretrained(...)",
-        needs=_NEEDS,
-        tool="PEFT",
     )
     def make(folder: Path) -> Made:
         model = peft_model(family, targets, **settings)
         model.base_model.model.save_pretrained(folder)
-        return Made(model.merge_and_unload(), filled=_ALPHA, given=("--set", "lora_alpha=32"))
+        return Made(model.merge_and_unload(), **_ALPHA)
 
 
 _base_saved("bert", ["query", "value"])

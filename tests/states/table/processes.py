@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 from states.table.small import classifier, stepped
 
 ROOT = Path(__file__).parents[3]
+BIN = "pytorch_model.bin"
 
 
 def run(name: str, folder: Path, ranks: int = 1) -> None:
@@ -79,7 +81,7 @@ def fsdp2_full(folder: Path) -> None:
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     state = get_model_state_dict(model, options=options)
     if torch.distributed.get_rank() == 0:
-        torch.save(state, folder / "pytorch_model.bin")
+        torch.save(state, folder / BIN)
 
 
 def _accelerated(folder: Path, family: str, kind: str) -> None:
@@ -93,16 +95,6 @@ def _accelerated(folder: Path, family: str, kind: str) -> None:
     accelerator.state.distributed_type, accelerator.state.fsdp_plugin = DistributedType.FSDP, plugin
     save_fsdp_model(plugin, accelerator, model, str(folder))
     save_fsdp_optimizer(plugin, accelerator, optimizer, model, str(folder))
-
-
-def accelerate_sharded(folder: Path) -> None:
-    """What accelerate's `save_state` calls with its plugin of FSDP2, sharded."""
-    _accelerated(folder, "gpt2", "SHARDED_STATE_DICT")
-
-
-def accelerate_full(folder: Path) -> None:
-    """The same as one file."""
-    _accelerated(folder, "bert", "FULL_STATE_DICT")
 
 
 def _engine(family: str, stage: int) -> Any:
@@ -128,47 +120,25 @@ def _engine(family: str, stage: int) -> Any:
     return engine
 
 
-def _deepspeed(folder: Path, family: str, stage: int) -> None:
-    _engine(family, stage).save_checkpoint(str(folder))
-
-
-def deepspeed_0(folder: Path) -> None:
-    """DeepSpeed without ZeRO."""
-    _deepspeed(folder, "bert", 0)
-
-
-def deepspeed_1(folder: Path) -> None:
-    """ZeRO-1."""
-    _deepspeed(folder, "distilbert", 1)
-
-
-def deepspeed_2(folder: Path) -> None:
-    """ZeRO-2."""
-    _deepspeed(folder, "gpt2", 2)
-
-
-def deepspeed_3(folder: Path) -> None:
-    """ZeRO-3."""
-    _deepspeed(folder, "bert", 3)
-
-
-def deepspeed_tied(folder: Path) -> None:
-    """ZeRO-2 of a model with tied weights, under the tag that accelerate gives."""
-    _engine("bart", 2).save_checkpoint(str(folder), tag="pytorch_model")
-
-
-def deepspeed_3_saved(folder: Path) -> None:
-    """The state dict of a model under ZeRO-3, saved without gathering: every tensor is empty."""
-    engine = _engine("roberta", 3)
-    torch.save(engine.module.state_dict(), folder / "pytorch_model.bin")
-
-
-def deepspeed_3_pretrained(folder: Path) -> None:
-    """`save_pretrained` of a model under ZeRO-3, without gathering."""
-    _engine("distilbert", 3).module.save_pretrained(folder)
+SAVES: dict[str, Callable[[Path], Any]] = {
+    "fsdp2_model": fsdp2_model,
+    "fsdp2_both": fsdp2_both,
+    "fsdp2_full": fsdp2_full,
+    "accelerate_sharded": lambda folder: _accelerated(folder, "gpt2", "SHARDED_STATE_DICT"),
+    "accelerate_full": lambda folder: _accelerated(folder, "bert", "FULL_STATE_DICT"),
+    "deepspeed_0": lambda folder: _engine("bert", 0).save_checkpoint(str(folder)),
+    "deepspeed_1": lambda folder: _engine("distilbert", 1).save_checkpoint(str(folder)),
+    "deepspeed_2": lambda folder: _engine("gpt2", 2).save_checkpoint(str(folder)),
+    "deepspeed_3": lambda folder: _engine("bert", 3).save_checkpoint(str(folder)),
+    # under the tag that accelerate gives
+    "deepspeed_tied": lambda folder: _engine("bart", 2).save_checkpoint(str(folder), tag="pytorch_model"),
+    # without gathering: every tensor is empty
+    "deepspeed_3_saved": lambda folder: torch.save(_engine("roberta", 3).module.state_dict(), folder / BIN),
+    "deepspeed_3_pretrained": lambda folder: _engine("distilbert", 3).module.save_pretrained(str(folder)),
+}
 
 
 if __name__ == "__main__":
-    globals()[sys.argv[1]](Path(sys.argv[2]))
+    SAVES[sys.argv[1]](Path(sys.argv[2]))
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()

@@ -1,10 +1,12 @@
 """Saves of libraries with heads of their own, and exports: SetFit, sentence-transformers, TRL, GGUF, ONNX."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 from states.table.entry import Made, entry
 from states.table.small import classifier, configured
@@ -29,7 +31,6 @@ def _setfit(title: str, compress: int, said: tuple[str, ...]) -> None:
         "SetFit",
         f"SetFitModel.save_pretrained(...){f', joblib.dump(compress={compress})' if compress else ''}",
         needs=_SETFIT,
-        exits=(0, 1),
         findings=("HS103",),
         repaired="the classifier is no part of the model",
         said=said,
@@ -58,13 +59,10 @@ _setfit("SetFit with a compressed head", 3, ("compressed",))
     "HS405",
     "SentenceTransformer(modules=[..., Dense]).save(...), 2_Dense removed",
     needs=("torch", "sentence_transformers"),
-    exits=(0, 1),
     findings=("HS405",),
     repaired="the folder has to be copied",
 )
 def _dense(folder: Path) -> Made:
-    import shutil
-
     from sentence_transformers import SentenceTransformer, models
 
     body = _encoder(folder.parent / "plain")
@@ -75,11 +73,7 @@ def _dense(folder: Path) -> Made:
 
 
 @entry(
-    "CrossEncoder of bert",
-    "clean",
-    "CrossEncoder(...).save_pretrained(...)",
-    needs=("torch", "sentence_transformers"),
-    exits=(0, 0),
+    "CrossEncoder of bert", "clean", "CrossEncoder(...).save_pretrained(...)", needs=("torch", "sentence_transformers")
 )
 def _cross(folder: Path) -> Made:
     from sentence_transformers import CrossEncoder
@@ -97,8 +91,6 @@ def _headed(name: str, heads: dict[str, tuple[int, ...]], family: str) -> None:
         f"{family} with {name}",
         "HS406",
         f"a {name} of two layers in model.safetensors, as custom code writes it",
-        exits=(0, 1),
-        rules=(),
         findings=("HS406",),
         repaired="the library that saved it loads it",
         said=(name,),
@@ -120,17 +112,13 @@ _headed("reward_head", {"reward_head.0.weight": (8, 16), "reward_head.2.weight":
     "HS107",
     "get_peft_model(model, LoraConfig()) without task_type, save_pretrained",
     needs=("torch", "peft"),
-    exits=(0, 1),
     findings=("HS107",),
     repaired="the score was never saved",
 )
 def _reward(folder: Path) -> Made:
     import peft
 
-    (folder / "base").mkdir()
     save_language_model("Llama", folder / "base")
-    import transformers
-
     model = transformers.LlamaForSequenceClassification.from_pretrained(folder / "base", num_labels=1)
     made = peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules=["q_proj"]))
     made.peft_config["default"].base_model_name_or_path = str(folder / "base")
@@ -140,7 +128,7 @@ def _reward(folder: Path) -> Made:
 
 
 def _exported(title: str, code: str, library: str, write: Callable[[Any, Path], object]) -> None:
-    @entry(title, "export", code, needs=("torch", library), exits=(3, 3), repaired="an export is not for training")
+    @entry(title, "export", code, needs=("torch", library))
     def make(folder: Path) -> Made:
         model = classifier(title.partition(" ")[0])
         write(model, configured(model, folder))

@@ -1,35 +1,21 @@
 """Saves that are split: torch.distributed.checkpoint with and without FSDP2, DeepSpeed, the layouts of Megatron."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import torch
+import torch.distributed.checkpoint as dcp
 from states.table.entry import Made, entry
 from states.table.processes import run
 from states.table.small import classifier, configured, stepped
 from torch.distributed.checkpoint.stateful import Stateful
 
-_FSDP = "FSDP (torch.distributed.checkpoint)"
 
-
-def _saved_by_dcp(folder: Path, state: Mapping[str, Any]) -> None:
-    import torch.distributed.checkpoint as dcp
-
-    dcp.save(dict(state), checkpoint_id=folder)
-
-
-@entry(
-    "vit by torch.distributed.checkpoint",
-    "HS805",
-    "dcp.save(model.state_dict(), checkpoint_id=folder)",
-    exits=(3, 1),
-    tool="torch.distributed.checkpoint",
-)
+@entry("vit by torch.distributed.checkpoint", "HS805", "dcp.save(model.state_dict(), checkpoint_id=folder)")
 def _plain(folder: Path) -> Made:
     model = classifier("vit")
-    _saved_by_dcp(configured(model, folder), model.state_dict())
+    dcp.save(model.state_dict(), checkpoint_id=configured(model, folder))
     return Made(model)
 
 
@@ -54,14 +40,12 @@ class _App(Stateful):
     "bert and its optimizer by torch.distributed.checkpoint, as a Stateful",
     "HS805",
     "dcp.save({'app': AppState(model, optimizer)}, checkpoint_id=folder)",
-    exits=(3, 1),
-    tool="torch.distributed.checkpoint",
 )
 def _stateful(folder: Path) -> Made:
     model = classifier("bert")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)
     stepped(model, optimizer)
-    _saved_by_dcp(configured(model, folder), {"app": _App(model, optimizer)})
+    dcp.save({"app": _App(model, optimizer)}, checkpoint_id=configured(model, folder))
     return Made(model)
 
 
@@ -75,103 +59,79 @@ class Settings:
     "gpt2 beside other objects, by torch.distributed.checkpoint",
     "HS805",
     "dcp.save({'model': model.state_dict(), 'settings': Settings(), 'path': Path('run')}, checkpoint_id=folder)",
-    exits=(3, 1),
-    tool="torch.distributed.checkpoint",
     said=("loading it imports",),
 )
 def _objects(folder: Path) -> Made:
     model = classifier("gpt2")
     held = {"model": model.state_dict(), "settings": Settings(), "path": Path("run"), "epoch": 3}
-    _saved_by_dcp(configured(model, folder), held)
+    dcp.save(held, checkpoint_id=configured(model, folder))
     return Made(model)
 
 
-def _by_processes(name: str, family: str, ranks: int, title: str, code: str, **rest: Any) -> None:
-    rest = {"needs": ("torch",), "kind": "HS805", "tool": "torch.distributed.checkpoint", "exits": (3, 1)} | rest
+def _by_processes(name: str, title: str, code: str, kind: str = "HS805", *, ranks: int = 2, **rest: Any) -> None:
+    """A model of the family that the title begins with, saved by several processes."""
 
-    @entry(title, code=code, **rest)
+    @entry(title, kind, code, **rest)
     def make(folder: Path) -> Made:
         run(name, folder, ranks)
-        model = classifier(family)
+        model = classifier(title.partition(" ")[0])
         configured(model, folder)
         return Made(model)
 
 
-_FULL = {"kind": "clean", "tool": "", "exits": (0, 0)}
-_by_processes(
-    "fsdp2_model", "bert", 2, "bert under FSDP2 in 2 processes", "dcp.save(fully_shard(model).state_dict(), ...)"
-)
+_by_processes("fsdp2_model", "bert under FSDP2 in 2 processes", "dcp.save(fully_shard(model).state_dict(), ...)")
 _by_processes(
     "fsdp2_both",
-    "distilbert",
-    2,
     "distilbert under FSDP2 in 2 processes, with its optimizer",
     "dcp.save({'model': ..., 'optim': ..., 'epoch': 3, 'path': Path('run')}, ...)",
 )
 _by_processes(
     "fsdp2_full",
-    "roberta",
-    2,
     "roberta under FSDP2 in 2 processes, full state dict",
     "torch.save(get_model_state_dict(model, StateDictOptions(full_state_dict=True)), ...)",
-    **_FULL,
+    "clean",
 )
+_OF_ACCELERATE = "accelerate.utils.save_fsdp_model(plugin, accelerator, model, folder), state_dict_type="
 _by_processes(
     "accelerate_sharded",
-    "gpt2",
-    2,
     "gpt2 by accelerate with its FSDP2 plugin in 2 processes",
-    "accelerate.utils.save_fsdp_model(plugin, accelerator, model, folder), state_dict_type='SHARDED_STATE_DICT'",
+    f"{_OF_ACCELERATE}'SHARDED_STATE_DICT'",
     needs=("torch", "accelerate"),
-    tool=_FSDP,
+    tool="FSDP (torch.distributed.checkpoint)",
 )
 _by_processes(
     "accelerate_full",
-    "bert",
-    1,
     "bert by accelerate with its FSDP2 plugin, one file",
-    "accelerate.utils.save_fsdp_model(plugin, accelerator, model, folder), state_dict_type='FULL_STATE_DICT'",
+    f"{_OF_ACCELERATE}'FULL_STATE_DICT'",
+    "HS807",
+    ranks=1,
     needs=("torch>=2.7", "accelerate"),  # before, one process can't split on a CPU
-    kind="HS807",
-    exits=(3, 1),
-    tool="",
 )
 
-_ZERO = {"kind": "HS804", "needs": ("torch", "deepspeed"), "tool": "DeepSpeed"}
+_ZERO: dict[str, Any] = {"kind": "HS804", "needs": ("torch", "deepspeed")}
 _ON_CPU = "engine.save_checkpoint(folder), zero stage "
-_by_processes("deepspeed_0", "bert", 1, "bert by DeepSpeed without ZeRO", f"{_ON_CPU}0", **_ZERO)
-_by_processes("deepspeed_1", "distilbert", 2, "distilbert by DeepSpeed ZeRO-1 in 2 processes", f"{_ON_CPU}1", **_ZERO)
-_by_processes("deepspeed_2", "gpt2", 2, "gpt2 by DeepSpeed ZeRO-2 in 2 processes", f"{_ON_CPU}2", **_ZERO)
-_by_processes("deepspeed_3", "bert", 2, "bert by DeepSpeed ZeRO-3 in 2 processes", f"{_ON_CPU}3", **_ZERO)
+_by_processes("deepspeed_0", "bert by DeepSpeed without ZeRO", f"{_ON_CPU}0", ranks=1, **_ZERO)
+_by_processes("deepspeed_1", "distilbert by DeepSpeed ZeRO-1 in 2 processes", f"{_ON_CPU}1", **_ZERO)
+_by_processes("deepspeed_2", "gpt2 by DeepSpeed ZeRO-2 in 2 processes", f"{_ON_CPU}2", **_ZERO)
+_by_processes("deepspeed_3", "bert by DeepSpeed ZeRO-3 in 2 processes", f"{_ON_CPU}3", **_ZERO)
 _by_processes(
     "deepspeed_tied",
-    "bart",
-    2,
     "bart with its tied weights by DeepSpeed ZeRO-2, accelerate's tag",
     "engine.save_checkpoint(folder, tag='pytorch_model'), zero stage 2",
     **_ZERO,
 )
-_EMPTY = {
+_EMPTY: dict[str, Any] = {
     "kind": "HS801",
+    "ranks": 1,
     "needs": ("torch", "deepspeed"),
-    "tool": "",
     "rules": (),
     "findings": ("HS801",),
-    "exits": (0, 1),
     "repaired": "the file holds no values: the training checkpoint does",
 }
-_by_processes(
-    "deepspeed_3_saved",
-    "roberta",
-    1,
-    "roberta under ZeRO-3, saved without gathering",
-    "torch.save(engine.module.state_dict(), ...)",
-    **_EMPTY,
-)
+_SAVED = "torch.save(engine.module.state_dict(), ...)"
+_by_processes("deepspeed_3_saved", "roberta under ZeRO-3, saved without gathering", _SAVED, **_EMPTY)
 _by_processes(
     "deepspeed_3_pretrained",
-    "distilbert",
-    1,
     "distilbert under ZeRO-3, save_pretrained without gathering",
     "engine.module.save_pretrained(folder)",
     **_EMPTY,
@@ -183,8 +143,6 @@ _by_processes(
     "HS804",
     "engine.save_checkpoint(folder), then global_step1 copied elsewhere",
     needs=("torch", "deepspeed"),
-    exits=(3, 1),
-    tool="DeepSpeed",
 )
 def _step(folder: Path) -> Made:
     run("deepspeed_2", folder, 1)
@@ -199,9 +157,7 @@ def _megatron_layout(title: str, ranks: tuple[str, ...], iteration: str) -> None
         title,
         "HS806",
         f"the files of Megatron-LM's checkpointing.py, written by hand: {iteration}/{ranks[0]}/model_optim_rng.pt",
-        exits=(3, 3),
         tool="Megatron-LM",
-        repaired="needs Megatron Bridge and a GPU",
     )
     def make(folder: Path) -> Made:
         for rank in ranks:
@@ -226,9 +182,7 @@ _megatron_layout("a release of Megatron-LM", ("mp_rank_00",), "release")
     "HS806",
     "megatron.core.dist_checkpointing.save({'model.weight': ShardedTensor...}, 'iter_0000500')",
     needs=("torch", "megatron"),
-    exits=(3, 3),
     tool="Megatron Core",
-    repaired="needs Megatron Bridge and a GPU",
 )
 def _megatron_core(folder: Path) -> Made:
     from megatron.core import dist_checkpointing

@@ -1,5 +1,6 @@
 """What Trainers leave: folders of checkpoints, checkpoints with the optimizer beside, adapters of PEFT."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ from states.table.entry import Made, entry
 from states.table.peft_saves import peft_model
 from states.table.small import classifier, texts
 
-_NEEDS = ("torch", "transformers", "accelerate")
+_entry = partial(entry, needs=("torch", "transformers", "accelerate"))
 
 
 def _trained(model: Any, folder: Path, steps: int = 2, **options: Any) -> Any:
@@ -30,13 +31,10 @@ def _trained(model: Any, folder: Path, steps: int = 2, **options: Any) -> Any:
     return trainer
 
 
-@entry(
+@_entry(
     "output of a Trainer, bert",
     "HS808",
     "Trainer(model, TrainingArguments(save_steps=1, max_steps=3)).train()",
-    needs=_NEEDS,
-    tool="Transformers' Trainer",
-    exits=(3, 3),
     said=("the newest is checkpoint-3",),
 )
 def _output(folder: Path) -> Made:
@@ -44,13 +42,10 @@ def _output(folder: Path) -> Made:
     return Made(made, after="model", given=("--take", "checkpoint-3"), takes="checkpoint-3")
 
 
-@entry(
+@_entry(
     "output of a Trainer that kept the best, distilbert",
     "HS808",
     "TrainingArguments(load_best_model_at_end=True, save_only_model=True, metric_for_best_model='loss')",
-    needs=_NEEDS,
-    tool="Transformers' Trainer",
-    exits=(3, 3),
     said=("the best",),
 )
 def _best(folder: Path) -> Made:
@@ -68,13 +63,11 @@ def _best(folder: Path) -> Made:
     return Made(trainer.model, after="model")
 
 
-@entry(
+@_entry(
     "output of a Trainer with PEFT, roberta",
     "HS808",
     "Trainer(get_peft_model(model, LoraConfig(...)), ...).train()",
-    needs=(*_NEEDS, "peft"),
-    tool="Transformers' Trainer",
-    exits=(3, 3),
+    needs=("torch", "transformers", "accelerate", "peft"),
 )
 def _adapters(folder: Path) -> Made:
     base = folder.parent / "base"
@@ -104,12 +97,10 @@ class _Merged:
 def _checkpoint(family: str, **options: Any) -> None:
     shown = "".join(f", {name}={value!r}" for name, value in options.items())
 
-    @entry(
+    @_entry(
         f"checkpoint of a Trainer with optimizer.pt, {family}{shown}",
         "clean",
         f"Trainer(...).train(), checkpoint-2 with optimizer.pt, scheduler.pt, rng_state.pth{shown}",
-        needs=_NEEDS,
-        exits=(0, 0),
     )
     def make(folder: Path) -> Made:
         trainer = _trained(classifier(family), folder, **options)

@@ -23,7 +23,6 @@ def _lightning(family: str, *, hyper: bool, weights_only: bool = False) -> None:
         needs=("torch", "lightning"),
         rules=("HS807",) if weights_only else ("HS807", "HS802"),
         tool="" if weights_only else "Lightning 2",
-        exits=(3, 1),
     )
     def make(folder: Path) -> Made:
         import lightning
@@ -63,7 +62,6 @@ _lightning("distilbert", hyper=False, weights_only=True)
     "HS807",
     "fabric.save(..., {'model': model, 'optimizer': optimizer, 'step': 1})",
     needs=("torch", "lightning"),
-    exits=(3, 1),
 )
 def _fabric(folder: Path) -> Made:
     import lightning
@@ -80,7 +78,6 @@ def _fabric(folder: Path) -> Made:
     "vit of a training loop, model_state_dict",
     "HS807",
     "torch.save({'epoch': 3, 'model_state_dict': ..., 'optimizer_state_dict': ..., 'loss': 0.3}, 'model.pt')",
-    exits=(3, 1),
 )
 def _loop(folder: Path) -> Made:
     model = classifier("vit")
@@ -98,7 +95,6 @@ def _loop(folder: Path) -> Made:
     "torch.save({'args': Namespace, 'state_dict': DataParallel(model).state_dict(), 'optimizer': ...}, ...)",
     rules=("HS807", "HS802"),
     said=("argparse.Namespace",),
-    exits=(3, 1),
 )
 def _wrapped_loop(folder: Path) -> Made:
     model = classifier("bert")
@@ -114,7 +110,6 @@ def _wrapped_loop(folder: Path) -> Made:
     "wav2vec2 of a training loop, with an average of its weights",
     "HS807",
     "torch.save({'model': ..., 'model_ema': ..., 'scaler': ..., 'step': 9}, 'best.pth')",
-    exits=(3, 1),
 )
 def _averaged(folder: Path) -> Made:
     model = classifier("wav2vec2")
@@ -124,14 +119,14 @@ def _averaged(folder: Path) -> Made:
     return Made(model, given=("--take", "model"), takes="model")
 
 
-def _pickled(family: str, file: str, exits: tuple[int, int]) -> None:
+def _pickled(family: str, file: str, **rest: Any) -> None:
     @entry(
         f"{family} pickled whole, {file}",
         "HS807",
         f"torch.save(model, '{file}')",
-        exits=exits,
         tool="torch.save of a whole model",
         said=("loading it imports",),
+        **rest,
     )
     def make(folder: Path) -> Made:
         model = classifier(family)
@@ -139,11 +134,11 @@ def _pickled(family: str, file: str, exits: tuple[int, int]) -> None:
         return Made(model)
 
 
-_pickled("bert", BIN, (3, 3))
-_pickled("gpt2", "model.pt", (3, 1))
+_pickled("bert", BIN, exits=(3, 3))
+_pickled("gpt2", "model.pt")
 
 
-@entry("distilbert under another file name", "HS807", "torch.save(model.state_dict(), 'best_model.pt')", exits=(3, 1))
+@entry("distilbert under another file name", "HS807", "torch.save(model.state_dict(), 'best_model.pt')")
 def _other_name(folder: Path) -> Made:
     model = classifier("distilbert")
     torch.save(model.state_dict(), configured(model, folder) / "best_model.pt")

@@ -1,25 +1,21 @@
 """Saves of wrapped models: their keys carry the names of the wrappers."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from huggingface_hub import save_torch_state_dict
-from safetensors.torch import save_file, save_model
+from safetensors.torch import save_model
 from states.table.entry import Made, entry
 from states.table.small import classifier, configured, one_process
 from torch import nn
 
+from tests.saving import save_state
+
 _DDP = "DistributedDataParallel or DataParallel"
 BIN, SAFE = "pytorch_model.bin", "model.safetensors"
-
-
-def _save(state: Any, path: Path) -> None:
-    if path.suffix == ".bin":
-        torch.save(state, path)
-    else:
-        save_file({key: value.clone() for key, value in state.items()}, path, metadata={"format": "pt"})
 
 
 class Holder(nn.Module):
@@ -31,12 +27,12 @@ class Holder(nn.Module):
         self.temperature = nn.Parameter(torch.ones(1))
 
 
-class _OwnClassifier(nn.Module):
+class OwnClassifier(nn.Module):
     """A base model under another name, beside a classifier of the usual name."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
-        self.backbone = model.roberta
+        self.backbone = model.base_model
         self.classifier = model.classifier
 
 
@@ -51,20 +47,15 @@ def _in_shards(wrapped: nn.Module, folder: Path, **options: Any) -> None:
     assert list(folder.glob("*.index.json"))
 
 
-def _in_torch_shards(wrapped: nn.Module, folder: Path) -> None:
-    _in_shards(wrapped, folder, filename_pattern="pytorch_model{suffix}.bin", safe_serialization=False)
+def _in_file(name: str) -> Callable[[nn.Module, Path], None]:
+    return lambda wrapped, folder: save_state(wrapped.state_dict(), folder / name)
 
 
-def _in_bin(wrapped: nn.Module, folder: Path) -> None:
-    _save(wrapped.state_dict(), folder / BIN)
-
-
-def _in_safetensors(wrapped: nn.Module, folder: Path) -> None:
-    _save(wrapped.state_dict(), folder / SAFE)
+_IN_BIN = _in_file(BIN)
 
 
 def _wrapped(
-    title: str, code: str, wrap: Callable[[Any], nn.Module], save: Callable[[nn.Module, Path], None] = _in_bin,
+    title: str, code: str, wrap: Callable[[Any], nn.Module], save: Callable[[nn.Module, Path], None] = _IN_BIN,
     *, tool: str, needs: tuple[str, ...] = ("torch",),
 ) -> None:  # fmt: skip
     """A model of the family that the title begins with, saved from inside a wrapper."""
@@ -84,7 +75,7 @@ for _family, _file in (("bert", BIN), ("gpt2", SAFE), ("vit", BIN), ("wav2vec2",
     _wrapped(
         f"{_family} in DistributedDataParallel, {_file}",
         f"{_how}(DistributedDataParallel(model).state_dict(), ...)", _ddp,
-        _in_bin if _file == BIN else _in_safetensors, tool=_DDP,
+        _in_file(_file), tool=_DDP,
     )  # fmt: skip
 _SHARDED = {"needs": ("torch", "huggingface_hub"), "tool": _DDP}
 _OF_HUB = "huggingface_hub.save_torch_state_dict(DataParallel(model).state_dict(), ..., "
@@ -94,7 +85,7 @@ _wrapped(
 )  # fmt: skip
 _wrapped(
     "distilbert in DataParallel, shards of torch.save", f"{_OF_HUB}safe_serialization=False)", nn.DataParallel,
-    _in_torch_shards, **_SHARDED,
+    partial(_in_shards, filename_pattern="pytorch_model{suffix}.bin", safe_serialization=False), **_SHARDED,
 )  # fmt: skip
 _wrapped("deberta-v2 compiled", "torch.save(torch.compile(model).state_dict(), ...)", _compiled, tool="torch.compile")
 _wrapped(
@@ -121,7 +112,7 @@ _wrapped(
 )  # fmt: skip
 _wrapped(
     "roberta as the backbone of a class of one's own",
-    "torch.save(own.state_dict(), ...), self.backbone = AutoModel, self.classifier", _OwnClassifier,
+    "torch.save(own.state_dict(), ...), self.backbone = AutoModel, self.classifier", OwnClassifier,
     tool="another module that holds the model as `self.backbone`",
 )  # fmt: skip
 _wrapped(
@@ -140,7 +131,7 @@ def _beside(folder: Path) -> Made:
     model = classifier("bert")
     with one_process(folder):
         state = nn.parallel.DistributedDataParallel(model).state_dict()
-    _save(state, configured(model, folder) / SAFE)
+    save_state(state, configured(model, folder) / SAFE)
     torch.save(state, folder / BIN)
     return Made(model)
 
@@ -150,7 +141,6 @@ def _beside(folder: Path) -> Made:
     "clean",
     "accelerator.unwrap_model(model).save_pretrained(...)",
     needs=("torch", "accelerate"),
-    exits=(0, 0),
 )
 def _unwrapped(folder: Path) -> Made:
     from accelerate import Accelerator

@@ -8,16 +8,11 @@ from transformers import ViltConfig, ViltForTokenClassification
 import headscope
 from headscope.facts import PoolingKind
 
-SIZES = {"hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 1, "num_attention_heads": 4}
-
-
-def vilt() -> ViltForTokenClassification:
-    torch.manual_seed(0)
-    return ViltForTokenClassification(ViltConfig(vocab_size=100, image_size=64, num_labels=3, **SIZES)).eval()
-
 
 def test_each_token_of_a_text_with_an_image_has_its_score() -> None:
-    model = vilt()
+    sizes = {"hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 1, "num_attention_heads": 4}
+    torch.manual_seed(0)
+    model = ViltForTokenClassification(ViltConfig(vocab_size=100, image_size=64, num_labels=3, **sizes)).eval()
     given = {"input_ids": torch.arange(3, 12)[None], "pixel_values": torch.rand(1, 3, 64, 64)}
     with torch.no_grad():
         hidden = model.vilt(**given).last_hidden_state

@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.func import functional_call
 from torch.nn.functional import linear, normalize
 
 from tests.trace.heads import EXAMPLES, LABELS, H, Head, Text, trace
-
-
-class Weights(Text):
-    """A head with a bare weight, and prototypes that are a buffer."""
-
-    prototypes: Tensor
-
-    def __init__(self, head: Head) -> None:
-        super().__init__(head)
-        self.weight = nn.Parameter(torch.randn(LABELS, H))
-        self.register_buffer("prototypes", torch.randn(LABELS, H))
-
 
 COMPUTED: dict[str, tuple[Head, str, set[str]]] = {
     "normalized": (
@@ -55,24 +44,20 @@ COMPUTED: dict[str, tuple[Head, str, set[str]]] = {
 
 
 @pytest.mark.parametrize("name", COMPUTED)
-def test_a_formula_names_how_the_weights_are_computed(name: str) -> None:
+def test_a_formula_names_how_the_weights_are_computed_and_python_computes_the_scores_from_it(name: str) -> None:
     head, formula, parameters = COMPUTED[name]
-    model = Weights(head)
+    model: Any = Text(head)
+    model.weight = nn.Parameter(torch.randn(LABELS, H))
+    model.register_buffer("prototypes", torch.randn(LABELS, H))
     traced = trace(model)
     assert traced.formula == f"logits = {formula}"
     assert set(traced.parameters) == parameters
     assert set(traced.live) >= parameters
-
-
-@pytest.mark.parametrize("name", COMPUTED)
-def test_python_computes_the_scores_from_the_formula(name: str) -> None:
-    model = Weights(COMPUTED[name][0]).eval()
-    formula = trace(model).formula.removeprefix("logits = ")
     with torch.no_grad():
         scores = model(**EXAMPLES)
         for h, expected in zip(model.encoder(EXAMPLES["ids"]), scores, strict=True):
             known = {"h": h, "linear": linear, "normalize": normalize}
-            layer = model.fc if "fc(" in COMPUTED[name][1] else SimpleNamespace(**dict(model.fc.named_parameters()))
+            layer = model.fc if "fc(" in formula else SimpleNamespace(**dict(model.fc.named_parameters()))
             known |= {"fc": layer, "weight": model.weight, "prototypes": model.prototypes}
             found = eval(formula, known)
             assert torch.allclose(found, expected, atol=1e-5)

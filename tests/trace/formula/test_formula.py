@@ -29,15 +29,20 @@ from headscope.core.trace.replay.replay import MaskKind, replay_head
 from headscope.facts import HiddenSource, Positions, Where
 from tests.trace.heads import (
     ALL,
+    EXAMPLES,
     FIRST,
+    IDS,
     LAST,
     LAST_NON_PAD,
     NON_PAD,
-    Deep,
+    Encoder,
     H,
-    Image,
+    Made,
     Run,
     Text,
+    column,
+    deep,
+    image,
     pixels,
     run,
     trace,
@@ -68,7 +73,7 @@ LAYERS = tuple(hidden(layer) for layer in (-5, -4, -3, -2, -1))
         (B, "2.5"),
         (C, "h"),
         (hidden(-2), "h[-2]"),
-        (Side("mask", MASK, -1), "mask"),
+        (Side("mask", MASK), "mask"),
         (Pick(C, FIRST, 1), "h[0]"),
         (Pick(C, Positions(Where.INDEX, 0, token="[CLS]"), 1), "h[CLS]"),
         (Pick(C, Positions(Where.EOS, token="</s>"), 1), "h[</s>]"),
@@ -117,11 +122,7 @@ def test_a_text_beyond_the_limit_is_refused() -> None:
 
 def judged(found: Run, node: Expression) -> str:
     """Why a formula for the bare hidden states is not what the head gives."""
-    return equals_head(found.execution, replay_head(found.execution, found.head), (node,))
-
-
-class Identity(Text):
-    """Scores are what `head` makes of the hidden states, without a layer of its own."""
+    return equals_head(replay_head(found.head), (node,))
 
 
 PICKED = Pick(C, FIRST, 1)
@@ -147,7 +148,7 @@ PICKED = Pick(C, FIRST, 1)
     ],
 )  # fmt: skip
 def test_a_formula_is_equal_to_its_head_or_is_refused(head: Any, right: Expression, wrong: Expression) -> None:
-    found = run(Identity(head))
+    found = run(Text(head))
     shaped = [_with_shapes(node, found) for node in (right, wrong)]
     assert judged(found, shaped[0]) == ""
     assert "differs" in judged(found, shaped[1])
@@ -164,7 +165,7 @@ def _with_shapes(node: Expression, found: Run) -> Expression:
 
 def test_small_differences_are_rounding_and_larger_ones_are_not() -> None:
     def differing(factor: float) -> str:
-        found = run(Identity(lambda s, h, m: h[:, 0]))
+        found = run(Text(lambda s, h, m: h[:, 0]))
         scores = found.execution.logits[0]
         return judged(found, Arithmetic(Sign.MUL, PICKED, Number(factor), (scores, NONE)))
 
@@ -174,63 +175,32 @@ def test_small_differences_are_rounding_and_larger_ones_are_not() -> None:
 
 
 def test_a_formula_of_another_shape_or_without_an_answer_is_refused() -> None:
-    found = run(Identity(lambda s, h, m: h[:, 0]))
+    found = run(Text(lambda s, h, m: h[:, 0]))
     assert re.search(r"\(5, 11, 8\).* \(5, 8\)", judged(found, C))
     assert "(by_row " in judged(found, Pick(C, Positions(Where.BY_ROW), 1))
-    images = run(Image(lambda s, h: h.mean(1)), pixels(4, 4))
+    images = run(image(lambda s, h: h.mean(1)), pixels(4, 4))
     assert "(no mask " in judged(images, Pooled("mean", C, NON_PAD, (1,)))
 
 
 def test_a_mask_that_keeps_padding_makes_no_mean_over_real_positions() -> None:
-    found = run(Identity(lambda s, h, m: (h * m.unsqueeze(-1)).sum(1) / m.sum(1, keepdim=True)))
+    found = run(Text(lambda s, h, m: (h * m.unsqueeze(-1)).sum(1) / m.sum(1, keepdim=True)))
     mask = found.execution.probe.inputs["attention_mask"]
-    assert judged(found, Pooled("mean", C, NON_PAD, (1,), Side("mask", mask, -1, MaskKind.KEPT))) == ""
-    assert judged(found, Pooled("mean", C, NON_PAD, (1,), Side("~mask", 1 - mask, -1, MaskKind.PADDING))) == ""
-    every = Side("mask", torch.ones_like(mask), -1, MaskKind.KEPT)
+    assert judged(found, Pooled("mean", C, NON_PAD, (1,), Side("mask", mask, MaskKind.KEPT))) == ""
+    assert judged(found, Pooled("mean", C, NON_PAD, (1,), Side("~mask", 1 - mask, MaskKind.PADDING))) == ""
+    every = Side("mask", torch.ones_like(mask), MaskKind.KEPT)
     assert "the mask " in judged(found, Pooled("mean", C, NON_PAD, (1,), every))
 
 
 def test_infinite_scores_are_compared_where_they_are_finite() -> None:
-    found = run(Identity(lambda s, h, m: h[:, 0] / 0))
+    found = run(Text(lambda s, h, m: h[:, 0] / 0))
     scores = found.execution.logits[0]
     assert judged(found, Arithmetic(Sign.DIV, PICKED, Number(0), (scores, NONE))) == ""
 
 
-def formula(head: Callable[..., Tensor], width: int = H) -> tuple[str, str]:
+def formula(head: Callable[..., Tensor]) -> tuple[str, str]:
     """The formula of a head, and why there is none."""
-    traced = trace(Text(head, width))
+    traced = trace(Text(head))
     return traced.formula, traced.verification.formula_reason
-
-
-@pytest.mark.parametrize(
-    ("head", "text"),
-    [
-        (lambda s, h, m: s.fc(h[:, 0]).softmax(-1), "softmax(fc(h[0]))"),
-        (lambda s, h, m: s.fc(h[:, 0] ** 2), "fc(pow(h[0], 2))"),
-        (lambda s, h, m: s.fc(h[:, 0].clamp(min=0.5)), "fc(clamp(h[0], min=0.5))"),
-        (lambda s, h, m: s.fc(nn.functional.dropout(h[:, 0], 0.1, training=False)), "fc(h[0])"),
-        (lambda s, h, m: s.fc(nn.functional.normalize(h[:, 0])), None),
-        (lambda s, h, m: s.fc(s.dense(s.dense(h[:, 0]))), "fc(dense(dense(h[0])))"),
-        (lambda s, h, m: s.fc(h[:, 0] @ s.dense.weight), "fc(h[0] @ dense.weight)"),
-        (lambda s, h, m: nn.functional.linear(h[:, 0], s.fc.weight), "linear(h[0], fc.weight)"),
-        (lambda s, h, m: s.fc(h[:, 0] * s.query[0]), "fc(h[0] * query[0])"),
-        (lambda s, h, m: s.fc(h[:, 0].unsqueeze(1).expand(-1, 2, -1).reshape(-1, H))[::2], None),
-        (lambda s, h, m: s.fc(torch.where(h[:, 0] > 0, h[:, 0], h[:, 1])), None),
-        (lambda s, h, m: s.fc(h[:, 0]) + s.fc(h[:, 1]), "fc(h[0]) + fc(h[1])"),
-        (lambda s, h, m: s.fc(h.mean(1).mul(2).sub(1)), "fc(mean(h) * 2 - 1)"),
-        (lambda s, h, m: s.fc(torch.add(h[:, 0], h[:, 1], alpha=2)), "fc(add(h[0], h[1], alpha=2))"),
-        (lambda s, h, m: s.fc(h[:, 0, :4].repeat(1, 2)), None),
-        (lambda s, h, m: s.fc(h[:, 0] * m.sum(1, keepdim=True)), "fc(h[0] * sum(mask, 1))"),
-        (lambda s, h, m: s.fc(h[:, 0] / m.float().sum(1, keepdim=True).clamp(min=1)),
-         "fc(h[0] / clamp(sum(mask, 1), min=1))"),
-    ],
-)  # fmt: skip
-def test_functions_are_written_with_what_changes_them(head: Callable[..., Tensor], text: str | None) -> None:
-    written, reason = formula(head)
-    if text is None:  # whatever it says, it was proven
-        assert written or reason
-    else:
-        assert written == f"logits = {text}"
 
 
 def test_what_is_no_value_of_the_model_has_no_name() -> None:
@@ -239,12 +209,20 @@ def test_what_is_no_value_of_the_model_has_no_name() -> None:
 
 
 def test_a_learned_number_is_written_by_its_name() -> None:
-    def head(s: Deep, h: tuple[Tensor, ...], m: Tensor) -> Tensor:
+    def head(s: Any, h: tuple[Tensor, ...], m: Tensor) -> Tensor:
         mix = s.weights.softmax(0)
         return s.fc((mix[0] * h[-1] + mix[1] * h[-2])[:, 0])
 
-    traced = trace(Deep(head))
+    traced = trace(deep(head))
     assert traced.formula == "logits = fc((softmax(weights)[0] * h[-1] + softmax(weights)[1] * h[-2])[0])"
+
+
+@pytest.mark.parametrize(
+    "repeated", [lambda first: first.unsqueeze(1).expand(-1, 2, -1), lambda first: first.expand(2, *first.shape)]
+)
+def test_rows_that_a_reshape_repeats_are_not_left_out(repeated: Callable[[Tensor], Tensor]) -> None:
+    written, reason = formula(lambda s, h, m: s.fc(repeated(h[:, 0]).reshape(-1, H))[: h.shape[0]])
+    assert written == "" and "repeats the rows" in reason
 
 
 def test_a_formula_that_nobody_could_read_is_withheld() -> None:
@@ -258,45 +236,46 @@ def test_a_formula_that_nobody_could_read_is_withheld() -> None:
     assert written == "" and "too long" in reason
 
 
-class Span(nn.Module):
+def test_the_columns_of_a_split_are_one_formula() -> None:
     """Start and end scores, as question answering has them."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.encoder = Text(lambda s, h, m: h).encoder
-        self.qa = nn.Linear(H, 2)
-
-    def forward(self, ids: Tensor) -> dict[str, Tensor]:
-        start, end = self.qa(self.encoder(ids)).split(1, dim=-1)
+    def spans(s: Any, ids: Tensor) -> dict[str, Tensor]:
+        start, end = s.qa(s.encoder(ids)).split(1, dim=-1)
         return {"start_logits": start.squeeze(-1), "end_logits": end.squeeze(-1)}
 
-
-def test_the_columns_of_a_split_are_one_formula() -> None:
-    traced = trace(Span(), {"ids": torch.arange(3, 15).reshape(2, 6)})
-    assert traced.formula == "logits = qa(h)"
-
-
-class Numbered(nn.Module):
-    """Layers whose last names are numbers or occur twice are written in full."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.encoder = Text(lambda s, h, m: h).encoder
-        self.stack = nn.Sequential(nn.Linear(H, H), nn.ReLU())
-        self.one, self.two = nn.ModuleDict({"out": nn.Linear(H, H)}), nn.ModuleDict({"out": nn.Linear(H, 3)})
-
-    def forward(self, ids: Tensor) -> Tensor:
-        return self.two["out"](self.one["out"](self.stack(self.encoder(ids)[:, 0])))
+    assert trace(Made(spans, encoder=Encoder(), qa=nn.Linear(H, 2)), IDS).formula == "logits = qa(h)"
 
 
 def test_names_that_say_little_are_written_in_full() -> None:
-    traced = trace(Numbered(), {"ids": torch.arange(3, 15).reshape(2, 6)})
-    assert traced.formula == "logits = two.out(one.out(relu(stack.0(h[0]))))"
+    """The last names of these layers are numbers, or occur twice."""
+    model = Made(
+        lambda s, ids: s.two["out"](s.one["out"](s.stack(s.encoder(ids)[:, 0]))), encoder=Encoder(),
+        stack=nn.Sequential(nn.Linear(H, H), nn.ReLU()), one=nn.ModuleDict({"out": nn.Linear(H, H)}),
+        two=nn.ModuleDict({"out": nn.Linear(H, 3)}),
+    )  # fmt: skip
+    assert trace(model, IDS).formula == "logits = two.out(one.out(relu(stack.0(h[0]))))"
 
 
 @pytest.mark.parametrize(
     ("head", "text"),
     [
+        (lambda s, h, m: s.fc(h[:, 0]).softmax(-1), "softmax(fc(h[0]))"),
+        (lambda s, h, m: s.fc(h[:, 0] ** 2), "fc(pow(h[0], 2))"),
+        (lambda s, h, m: s.fc(h[:, 0].clamp(min=0.5)), "fc(clamp(h[0], min=0.5))"),
+        (lambda s, h, m: s.fc(nn.functional.dropout(h[:, 0], 0.1, training=False)), "fc(h[0])"),
+        (lambda s, h, m: s.fc(nn.functional.normalize(h[:, 0])), "fc(normalize(h[0], p=2, dim=1, eps=1e-12))"),
+        (lambda s, h, m: s.fc(s.dense(s.dense(h[:, 0]))), "fc(dense(dense(h[0])))"),
+        (lambda s, h, m: s.fc(h[:, 0] @ s.dense.weight), "fc(h[0] @ dense.weight)"),
+        (lambda s, h, m: nn.functional.linear(h[:, 0], s.fc.weight), "linear(h[0], fc.weight)"),
+        (lambda s, h, m: s.fc(h[:, 0] * s.query[0]), "fc(h[0] * query[0])"),
+        (lambda s, h, m: s.fc(torch.where(h[:, 0] > 0, h[:, 0], h[:, 1])), "fc(where(gt(h[0], 0), h[0], h[1]))"),
+        (lambda s, h, m: s.fc(h[:, 0]) + s.fc(h[:, 1]), "fc(h[0]) + fc(h[1])"),
+        (lambda s, h, m: s.fc(h.mean(1).mul(2).sub(1)), "fc(mean(h) * 2 - 1)"),
+        (lambda s, h, m: s.fc(torch.add(h[:, 0], h[:, 1], alpha=2)), "fc(add(h[0], h[1], alpha=2))"),
+        (lambda s, h, m: s.fc(h[:, 0, :4].repeat(1, 2)), ""),
+        (lambda s, h, m: s.fc(h[:, 0] * m.sum(1, keepdim=True)), "fc(h[0] * sum(mask, 1))"),
+        (lambda s, h, m: s.fc(h[:, 0] / m.float().sum(1, keepdim=True).clamp(min=1)),
+         "fc(h[0] / clamp(sum(mask, 1), min=1))"),
         (lambda s, h, m: s.fc(h[:, 0]).split([2, 1], -1)[0], "fc(h[0])[:, :2]"),
         (lambda s, h, m: s.fc(h[:, 0]).split([2, 1], -1)[1], "fc(h[0])[:, 2:]"),
         (lambda s, h, m: s.fc(h[:, 0])[:, [2, 0, 1]], "fc[[2, 0, 1]](h[0])"),
@@ -338,27 +317,6 @@ def test_a_formula_leaves_nothing_out_that_changes_the_scores(head: Callable[...
     assert bool(reason) is not bool(text)
 
 
-class Scaled(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.randn(H))
-
-
-class Colliding(nn.Module):
-    """Names that end alike, and layers with the names of operations that they are not."""
-
-    def __init__(self, head: Callable[[Colliding, Tensor], Tensor]) -> None:
-        super().__init__()
-        self.encoder = Text(lambda s, h, m: h).encoder
-        self.one, self.two = Scaled(), Scaled()
-        self.tanh, self.mean, self.norm = nn.Linear(H, H), nn.Linear(H, H), nn.LayerNorm(H)
-        self.fc = nn.Linear(H, 3)
-        self.head = head
-
-    def forward(self, ids: Tensor) -> Tensor:
-        return self.head(self, self.encoder(ids))
-
-
 @pytest.mark.parametrize(
     ("head", "text"),
     [
@@ -368,27 +326,25 @@ class Colliding(nn.Module):
         (lambda s, h: s.fc(s.norm(h).mean(1).tanh()), "fc(tanh(mean(norm(h))))"),
     ],
 )  # fmt: skip
-def test_two_things_are_never_called_alike(head: Callable[[Colliding, Tensor], Tensor], text: str) -> None:
-    assert trace(Colliding(head), {"ids": torch.arange(3, 15).reshape(2, 6)}).formula == f"logits = {text}"
-
-
-class TwoMasks(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.encoder = Text(lambda s, h, m: h).encoder
-        self.fc = nn.Linear(H, 3)
-
-    def forward(self, ids: Tensor, attention_mask: Tensor, special_tokens_mask: Tensor) -> Tensor:
-        kept = attention_mask * (1 - special_tokens_mask)
-        return self.fc((self.encoder(ids) * kept.unsqueeze(-1)).sum(1))
+def test_two_things_are_never_called_alike(head: Callable[[Any, Tensor], Tensor], text: str) -> None:
+    """Names that end alike, and layers with the names of operations that they are not."""
+    model = Made(
+        lambda s, ids: head(s, s.encoder(ids)), encoder=Encoder(), one=nn.ParameterDict({"scale": torch.randn(H)}),
+        two=nn.ParameterDict({"scale": torch.randn(H)}), tanh=nn.Linear(H, H), mean=nn.Linear(H, H),
+        norm=nn.LayerNorm(H), fc=nn.Linear(H, 3),
+    )  # fmt: skip
+    assert trace(model, IDS).formula == f"logits = {text}"
 
 
 @pytest.mark.parametrize("special", [[0] * 6, [1, 0, 0, 0, 0, 1]])
 def test_two_masks_are_told_apart(special: list[int]) -> None:
-    ones = torch.ones(2, 6, dtype=torch.long)
-    inputs = {"ids": torch.arange(3, 15).reshape(2, 6), "attention_mask": ones}
-    inputs["special_tokens_mask"] = ones * torch.tensor(special)
-    assert trace(TwoMasks(), inputs).formula == "logits = fc(sum(h * (mask * (1 - special_tokens_mask))))"
+    def scores(s: Any, ids: Tensor, attention_mask: Tensor, special_tokens_mask: Tensor) -> Tensor:
+        kept = attention_mask * (1 - special_tokens_mask)
+        return s.fc((s.encoder(ids) * column(kept)).sum(1))
+
+    inputs = EXAMPLES | {"special_tokens_mask": torch.tensor([special] * 2)}
+    traced = trace(Made(scores, encoder=Encoder(), fc=nn.Linear(H, 3)), inputs)
+    assert traced.formula == "logits = fc(sum(h * (mask * (1 - special_tokens_mask))))"
 
 
 @pytest.mark.parametrize(

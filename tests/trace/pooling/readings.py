@@ -13,39 +13,35 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from headscope.core.trace.pooling.pooling import read_pooling
-from headscope.core.trace.replay.picks import TokenNames
+from headscope.core.trace.replay.picks import HeadSteps, TokenNames
 from headscope.core.trace.slice.head_slice import read_sources
 from headscope.core.trace.slice.stages import read_steps
 from headscope.facts import Pooling, PoolingKind, Positions, Where
-from tests.trace.heads import ALL, BY_ROW, EACH, EXAMPLES, FIRST, LAST, LAST_NON_PAD, NON_PAD, H, Head, run
+from tests.trace.heads import (
+    ALL,
+    BY_ROW,
+    EACH,
+    EXAMPLES,
+    FIRST,
+    LAST,
+    LAST_NON_PAD,
+    NON_PAD,
+    H,
+    Head,
+    at,
+    column,
+    last_real,
+    rows,
+    run,
+    run_of,
+)
 
 K = PoolingKind
 SOURCE = Path(__file__).read_text(encoding="utf-8").splitlines()
 
 
-def at(index: int) -> Positions:
-    return Positions(Where.INDEX, index)
-
-
-def run_of(start: int, stop: int | None = None) -> Positions:
-    return Positions(Where.RANGE, start, stop)
-
-
-def last_real(mask: Tensor) -> Tensor:
-    """The last position of each row that its mask keeps."""
-    return (mask * torch.arange(mask.shape[1])).argmax(1)
-
-
-def rows(mask: Tensor) -> Tensor:
-    return torch.arange(mask.shape[0])
-
-
 def numbers(mask: Tensor) -> Tensor:
     return torch.arange(mask.shape[1])
-
-
-def column(mask: Tensor) -> Tensor:
-    return mask.unsqueeze(-1)
 
 
 @dataclass(frozen=True)
@@ -272,9 +268,8 @@ MAPS = (
 def seen(module: nn.Module, examples: Any = EXAMPLES) -> Pooling:
     """What the operations of one run say, before numbers and other runs are asked."""
     found = run(module, examples)
-    sources = read_sources(found.execution, found.head, found.execution.names)
-    steps = read_steps(found.head)
-    return read_pooling(found.execution, found.head, steps, TokenNames(), found.axes, sources).pooling
+    known = HeadSteps(found.head, read_steps(found.head), found.axes, TokenNames(), read_sources(found.head))
+    return read_pooling(known).pooling
 
 
 def across(h: Tensor) -> Tensor:
@@ -286,6 +281,7 @@ BY_OPERATIONS: tuple[tuple[Head, PoolingKind], ...] = (
     # what two tensors have in common, and what only one of them has
     (lambda s, h, m: s.fc((h + h * column(m)).sum(1)), K.OTHER),
     (lambda s, h, m: s.fc((h + h * s.attention(h)).sum(1)), K.WEIGHTED),
+    (lambda s, h, m: s.fc((nn.functional.interpolate(across(h), 2) * torch.tensor([1.0, 3.0])).sum(2)), K.WEIGHTED),
     (lambda s, h, m: s.fc((h[:, 1:] + h[:, :-1]).mean(1)), K.OTHER),
     (lambda s, h, m: s.fc((h[:, 1:] + h[:, 1:]).mean(1)), K.MEAN),
     (lambda s, h, m: s.fc(h[:, 1:].view(len(h), h.shape[1] // 2, 2, H).mean(2).mean(1)), K.MEAN),

@@ -8,14 +8,15 @@ import pytest
 import torch
 import transformers
 from torch import nn
-from transformers import BertConfig, BertModel
 
 import headscope
 from headscope.core.model.quiet import quiet
 from headscope.core.trace import TokenNames, trace_head
 from headscope.facts import HeadTrace, PoolingKind, Task
+from tests.families import FAMILIES
+from tests.trace.heads import EXAMPLES, H, Made, Text, bert
 
-_XLNET = {"vocab_size": 90, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 40}
+_XLNET = FAMILIES["xlnet"].config
 _BEIT = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 40, "patch_size": 16,
 }  # fmt: skip
@@ -95,49 +96,16 @@ def test_the_head_is_what_the_source_says(case: Case) -> None:
     assert traced.formula == f"logits = {case.formula}"
     assert traced.verification.agrees is True
     assert traced.not_determined == ()
+    assert traced.hidden_shape[0] == "batch"
+    assert "batch" not in traced.hidden_shape[1:]  # as many patches as examples are none
+    if case.config == _BEIT | {"image_size": 32}:
+        assert traced.hidden_shape == ("batch", 5, 32)
 
 
-@pytest.mark.parametrize("name", ["BeitForImageClassification", "Data2VecVisionForImageClassification"])
-def test_the_batch_is_told_from_as_many_patches(name: str) -> None:
-    [case] = [case for case in CASES if case.name == name]
-    assert trace(case).hidden_shape == ("batch", 5, 32)
-
-
-class LastFour(nn.Module):
-    """The classic: the first token of the last four layers, side by side."""
-
-    def __init__(self, layers: tuple[int, ...]) -> None:
-        super().__init__()
-        config = BertConfig(
-            vocab_size=90, hidden_size=16, num_hidden_layers=4, num_attention_heads=2, intermediate_size=20
-        )
-        self.bert = BertModel(config, add_pooling_layer=False)
-        self.fc = nn.Linear(16 * len(layers), 3)
-        self.layers = layers
-
-    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        states = self.bert(input_ids, attention_mask=attention_mask, output_hidden_states=True).hidden_states
-        return self.fc(torch.cat([states[layer][:, 0] for layer in self.layers], -1))
-
-
-class Towers(nn.Module):
-    """Two texts, one encoder, and the classic triple: both vectors and their absolute difference."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.bert = LastFour((-1,)).bert
-        self.fc = nn.Linear(48, 3)
-
-    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        one = self.bert(input_ids, attention_mask=attention_mask).last_hidden_state[:, 0]
-        two = self.bert(input_ids.flip(0), attention_mask=attention_mask.flip(0)).last_hidden_state[:, 0]
-        return self.fc(torch.cat([one, two, (one - two).abs()], -1))
-
-
-def formula_of(module: nn.Module) -> str:
-    ids = torch.arange(12).reshape(2, 6)
-    report = headscope.inspect(module.eval(), example_inputs={"input_ids": ids, "attention_mask": torch.ones_like(ids)})
-    return report.head.formula
+def formula_of(head: Callable[..., torch.Tensor], width: int) -> str:
+    """The formula of a head on a BERT of four layers."""
+    model = Made(head, bert=bert(num_hidden_layers=4), fc=nn.Linear(width, 3)).eval()
+    return headscope.inspect(model, example_inputs=EXAMPLES).head.formula
 
 
 @pytest.mark.parametrize(
@@ -150,46 +118,30 @@ def formula_of(module: nn.Module) -> str:
     ],
 )
 def test_every_layer_that_is_read_is_named(layers: tuple[int, ...], formula: str) -> None:
-    assert formula_of(LastFour(layers)) == f"logits = {formula}"
+    """The classic is the first token of the last four layers, side by side."""
+
+    def first_of_each(s: Any, ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        states = s.bert(ids, attention_mask=attention_mask, output_hidden_states=True).hidden_states
+        return s.fc(torch.cat([states[layer][:, 0] for layer in layers], -1))
+
+    assert formula_of(first_of_each, H * len(layers)) == f"logits = {formula}"
 
 
 def test_two_towers_keep_their_names() -> None:
-    assert formula_of(Towers()) == "logits = fc([h1[0]; h2[0]; abs(h1[0] - h2[0])])"
+    """Two texts, one encoder, and the classic triple: both vectors and their absolute difference."""
+
+    def triple(s: Any, ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        one = s.bert(ids, attention_mask=attention_mask).last_hidden_state[:, 0]
+        two = s.bert(ids.flip(0), attention_mask=attention_mask.flip(0)).last_hidden_state[:, 0]
+        return s.fc(torch.cat([one, two, (one - two).abs()], -1))
+
+    assert formula_of(triple, 3 * H) == "logits = fc([h1[0]; h2[0]; abs(h1[0] - h2[0])])"
 
 
-class Encoder(nn.Module):
-    """Hidden states of tokens, each from its own token."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(50, 16)
-        self.dense = nn.Linear(16, 16)
-
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        return torch.tanh(self.dense(self.embedding(ids)))
-
-
-class Pooled(nn.Module):
-    """A classifier whose head begins with one function of the hidden states."""
-
-    def __init__(self, pool: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        super().__init__()
-        self.encoder, self.pool, self.classifier = Encoder(), pool, nn.Linear(16, 3)
-
-    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
-        return self.classifier(self.pool(self.encoder(input_ids)))
-
-
-MAXIMA = {
-    "over the positions": (lambda h: h.amax(1), "largest value of each feature over the positions, padding included"),
-    "without the first": (lambda h: h[:, 1:].amax(1), "largest value of each feature over all positions but the first"),
-    "over windows": (lambda h: h.unfold(1, 3, 1).mean(-1).amax(1), "not determined"),
-    "over averages": (lambda h: nn.functional.avg_pool1d(h.transpose(1, 2), 3).amax(-1), "not determined"),
-}
-
-
-@pytest.mark.parametrize("name", MAXIMA)
-def test_a_maximum_is_one_over_positions_as_they_are(name: str) -> None:
-    pool, rule = MAXIMA[name]
-    report = headscope.inspect(Pooled(pool), example_inputs=torch.randint(1, 50, (2, 9)))
-    assert report.head.pooling.rule == rule
+@pytest.mark.parametrize(
+    "pool",
+    [lambda h: h.unfold(1, 3, 1).mean(-1).amax(1), lambda h: nn.functional.avg_pool1d(h.transpose(1, 2), 3).amax(-1)],
+)
+def test_a_maximum_over_windows_is_none_over_positions(pool: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    report = headscope.inspect(Text(lambda s, h, m: s.fc(pool(h))), example_inputs=EXAMPLES)
+    assert report.head.pooling.rule == "not determined"

@@ -8,11 +8,27 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from headscope.core.trace.replay.picks import TokenNames
 from headscope.facts import HeadTrace, Positions, Where
-from tests.trace.heads import FIRST, Deep, H, Head, Image, Text, Towers, pixels, trace
+from tests.trace.heads import (
+    EXAMPLES,
+    FIRST,
+    PAIRS,
+    H,
+    Head,
+    Made,
+    Text,
+    column,
+    deep,
+    image,
+    last_real,
+    pixels,
+    rows,
+    towers,
+    trace,
+)
 from tests.trace.pooling.readings import (
     BY_OPERATIONS,
     DEEP,
@@ -27,9 +43,6 @@ from tests.trace.pooling.readings import (
     K,
     Reading,
     _sources,
-    column,
-    last_real,
-    rows,
     seen,
 )
 
@@ -89,18 +102,12 @@ def test_what_only_looks_like_a_pooling_is_contradicted(name: str, head: Head) -
 
 @pytest.mark.parametrize("reading", DEEP, ids=_name)
 def test_layers_are_told_apart(reading: Reading) -> None:
-    check(trace(Deep(reading.head, reading.width)), reading)
-
-
-PAIRS = {"ids": torch.arange(3, 15).reshape(2, 6), "other": torch.arange(4, 16).reshape(2, 6)}
+    check(trace(deep(reading.head, reading.width)), reading)
 
 
 @pytest.mark.parametrize("reading", TOWERS, ids=_name)
 def test_two_towers_are_told_apart(reading: Reading) -> None:
-    traced = trace(Towers(reading.head, reading.width), PAIRS)
-    pairs = zip(reading.marks, traced.pooling.evidence, strict=False)
-    assert all(mark in SOURCE[evidence.line - 1] for mark, evidence in pairs)
-    check(traced, reading)
+    check(trace(towers(reading.head, reading.width), PAIRS), reading)
 
 
 SIZES = ((4, 4), (2, 4), (1, 5), (1, 11), (1, 1))
@@ -110,19 +117,19 @@ SIZES = ((4, 4), (2, 4), (1, 5), (1, 11), (1, 1))
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("reading", TOKENS_OF_IMAGES, ids=_name)
 def test_tokens_of_images_are_counted_whatever_their_number(reading: Reading, size: tuple[int, int]) -> None:
-    check(trace(Image(reading.head), pixels(*size)), reading)
+    check(trace(image(reading.head), pixels(*size)), reading)
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("reading", MAPS, ids=_name)
 def test_maps_of_images_are_pooled_over_both_axes(reading: Reading, size: tuple[int, int]) -> None:
-    check(trace(Image(reading.head, as_tokens=False), pixels(*size)), reading)
+    check(trace(image(reading.head, as_tokens=False), pixels(*size)), reading)
 
 
 @pytest.mark.parametrize("size", [(4, 4), (2, 4), (1, 5), (1, 11)])
 @pytest.mark.parametrize("as_tokens", [True, False])
 def test_positions_side_by_side_are_a_flatten(size: tuple[int, int], as_tokens: bool) -> None:
-    module = Image(lambda s, h: s.fc(h.flatten(1)), as_tokens=as_tokens, width=H * size[0] * size[1])
+    module = image(lambda s, h: s.fc(h.flatten(1)), as_tokens=as_tokens, width=H * size[0] * size[1])
     traced = trace(module, pixels(*size))
     assert traced.pooling.kind is K.FLATTEN
     assert traced.formula == "logits = fc(flatten(h))"
@@ -157,33 +164,28 @@ def test_the_tokenizers_names_stand_where_its_tokens_stand() -> None:
 
 
 def test_a_head_without_tokens_says_that_it_found_none() -> None:
-    class Plain(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.fc = nn.Linear(H, 3)
-
-        def forward(self, features: Tensor) -> Tensor:
-            return self.fc(features)
-
-    pooling = trace(Plain(), {"features": torch.randn(2, H)}).pooling
+    plain = Made(lambda s, features: s.fc(features), fc=nn.Linear(H, 3))
+    pooling = trace(plain, {"features": torch.randn(2, H)}).pooling
     assert pooling.kind is K.OTHER
     assert pooling.tokens == ()
 
 
 def _rules() -> Iterator[tuple[str, str]]:
     """Each head of the tables, and how its pooling is put into words."""
-    for table, readings in (("PICKS", PICKS), ("MEANS", MEANS), ("OTHERS", OTHERS), ("NEAR_MISSES", NEAR_MISSES)):
+    texts = (("PICKS", PICKS), ("MEANS", MEANS), ("OTHERS", OTHERS), ("NEAR_MISSES", NEAR_MISSES))
+    for table, readings, build in (
+        *((*text, Text) for text in texts),
+        ("DEEP", DEEP, deep),
+        ("TOWERS", TOWERS, towers),
+    ):
         for source, one in zip(_sources(table), readings, strict=True):
-            module = Text(one.head, one.width)  # only another run shows whether weights leave padding out
-            yield source, (trace(module).pooling if one.kind is K.WEIGHTED else seen(module)).rule
-    for source, one in zip(_sources("DEEP"), DEEP, strict=True):
-        yield source, seen(Deep(one.head, one.width)).rule
-    for source, one in zip(_sources("TOWERS"), TOWERS, strict=True):
-        yield source, seen(Towers(one.head, one.width), PAIRS).rule
+            module, examples = build(one.head, one.width), PAIRS if build is towers else EXAMPLES
+            # Only another run shows whether weights leave padding out.
+            yield source, (trace(module).pooling if one.kind is K.WEIGHTED else seen(module, examples)).rule
     for table, images in (("TOKENS_OF_IMAGES", TOKENS_OF_IMAGES), ("MAPS", MAPS)):
         for source, one in zip(_sources(table), images, strict=True):
             for size in SIZES:
-                found = seen(Image(one.head, as_tokens=table != "MAPS"), pixels(*size)).rule
+                found = seen(image(one.head, as_tokens=table != "MAPS"), pixels(*size)).rule
                 yield f"{source}, {size[0]} x {size[1]}", found
     for source, (head, _) in zip(_sources("BY_OPERATIONS"), BY_OPERATIONS, strict=True):
         yield source, seen(Text(head)).rule

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional
 
 from headscope.facts import PoolingKind
-from tests.trace.heads import EXAMPLES, Encoder, H, Head, Image, Text, pixels
+from tests.trace.heads import EXAMPLES, Encoder, H, Head, Made, Text, column, image, pixels
 from tests.trace.pooling.readings import BY_OPERATIONS, K, across, seen
 
 WINDOWS: tuple[Head, ...] = (
@@ -19,6 +20,7 @@ WINDOWS: tuple[Head, ...] = (
     lambda s, h, m: s.fc(functional.max_pool1d(across(h), 3, 1).mean(2)),
     lambda s, h, m: s.fc(functional.avg_pool1d(across(h), 3, 1).mean(2)),
     lambda s, h, m: s.fc(functional.interpolate(across(h), 4).mean(2)),
+    lambda s, h, m: s.fc(functional.interpolate(across(h), 2).tanh().mean(2)),
 )
 MAP_WINDOWS: tuple[Any, ...] = (
     lambda s, h: s.fc(functional.conv2d(h, torch.ones(H, H, 2, 2)).mean((2, 3))),
@@ -31,7 +33,7 @@ MAP_WINDOWS: tuple[Any, ...] = (
     ("module", "examples"),
     [
         *((Text(head), EXAMPLES) for head in WINDOWS),
-        *((Image(head, as_tokens=False), pixels(4, 4)) for head in MAP_WINDOWS),
+        *((image(head, as_tokens=False), pixels(4, 4)) for head in MAP_WINDOWS),
     ],
 )
 def test_windows_over_the_tokens_leave_a_token_axis_of_another_size(module: nn.Module, examples: Any) -> None:
@@ -66,7 +68,7 @@ WHOLE_MAPS: tuple[tuple[Any, PoolingKind, str], ...] = (
     ("module", "examples", "kind", "operation"),
     [
         *((Text(head), EXAMPLES, kind, name) for head, kind, name in WHOLE),
-        *((Image(head, as_tokens=False), pixels(4, 4), kind, name) for head, kind, name in WHOLE_MAPS),
+        *((image(head, as_tokens=False), pixels(4, 4), kind, name) for head, kind, name in WHOLE_MAPS),
     ],
     ids=[name for _, _, name in (*WHOLE, *WHOLE_MAPS)],
 )
@@ -84,22 +86,25 @@ def test_the_kind_is_what_the_operations_do(head: Head, kind: PoolingKind) -> No
     assert seen(Text(head)).kind is kind
 
 
-class Config:
-    """What a configuration says of padding."""
-
-    pad_token_id = 1
-
-
-class Beside(nn.Module):
-    """A sum of the tokens, each times something that is made from the named inputs."""
-
-    def __init__(self, weigh: Any) -> None:
-        super().__init__()
-        self.encoder, self.fc, self.weigh, self.config = Encoder(), nn.Linear(H, 3), weigh, Config()
-
-    def forward(self, input_ids: Tensor, strength: Tensor, token_type_ids: Tensor) -> Tensor:
-        weights = self.weigh(input_ids, strength, token_type_ids)
-        return self.fc((self.encoder(input_ids) * weights.unsqueeze(-1)).sum(1))
+@pytest.mark.parametrize(
+    ("module", "begins"),
+    [
+        (Text(lambda s, h, m: s.fc(torch.cat([h[:, 0], h.mean(1)], -1).tanh()), 2 * H), "side by side: first position"),
+        (Text(lambda s, h, m: s.fc(torch.stack([h[:, 0], h[:, 1]]).mean(0))), "stacked: first position"),
+        (Text(lambda s, h, m: s.fc((h[:, 0] + h[:, 1]) * h[:, 2])), "added and multiplied: first position"),
+        # a product of a position with itself joins nothing
+        (Text(lambda s, h, m: s.fc(h[:, 0] * h[:, 0] - h[:, 1])), "subtracted: first position"),
+        (Text(lambda s, h, m: s.fc(torch.atan2(h[:, 0], h[:, 1]))), "joined by atan2: first position"),
+        (
+            Text(lambda s, h, m: {"start_logits": s.fc(h[:, 0]), "end_logits": s.fc(h[:, 1])}),
+            "together: first position",
+        ),
+        (Text(lambda s, h, m: s.fc(h)), "one score per token: nothing is pooled"),
+        (Text(lambda s, h, m: s.fc(s.lstm(h)[0])), "one score per token, computed from other positions too"),
+    ],
+)
+def test_the_rule_says_how_the_positions_come_together(module: nn.Module, begins: str) -> None:
+    assert seen(module).rule.startswith(begins)
 
 
 @pytest.mark.parametrize(
@@ -111,15 +116,11 @@ class Beside(nn.Module):
     ],
 )
 def test_only_a_mask_of_the_padding_masks(weigh: Any, rule: str) -> None:
+    """A sum of the tokens, each times something that is made from the named inputs."""
     ids = torch.arange(3, 15).reshape(2, 6)
     examples = {"input_ids": ids, "strength": torch.rand(2, 6), "token_type_ids": (ids > 8).long()}
-    assert seen(Beside(weigh), examples).rule == rule
-
-
-def test_a_summary_module_is_named_in_the_rule() -> None:
-    class TinySequenceSummary(nn.Module):
-        def forward(self, hidden: Tensor) -> Tensor:
-            return hidden[:, -1]
-
-    summary = TinySequenceSummary()
-    assert seen(Text(lambda s, h, m: s.fc(summary(h)))).rule.startswith("summary: ")
+    model = Made(
+        lambda s, **inputs: s.fc((s.encoder(inputs["input_ids"]) * column(weigh(*inputs.values()))).sum(1)),
+        encoder=Encoder(), fc=nn.Linear(H, 3), config=SimpleNamespace(pad_token_id=1),
+    )  # fmt: skip
+    assert seen(model, examples).rule == rule

@@ -9,11 +9,7 @@ import torch
 from torch import nn
 
 from headscope.facts import PoolingKind
-from tests.trace.heads import H, Head, Text, trace
-
-
-def column(mask: torch.Tensor) -> torch.Tensor:
-    return mask.unsqueeze(-1).float()
+from tests.trace.heads import H, Head, Text, column, masked_mean, trace
 
 
 def cube_root(value: torch.Tensor) -> torch.Tensor:
@@ -25,10 +21,7 @@ BACK: dict[str, tuple[Head, str]] = {
     "generalized mean": (lambda s, h, m: h.clamp(min=1e-6).pow(POWER).mean(1).pow(1 / POWER), "pow"),
     "of dense": (lambda s, h, m: s.dense(h).clamp(min=1e-6).pow(POWER).mean(1).pow(1 / POWER), "pow"),
     "learned power": (lambda s, h, m: h.clamp(min=1e-6).pow(s.scale).mean(1).pow(1 / s.scale), "pow"),
-    "masked": (
-        lambda s, h, m: ((h.clamp(min=1e-6).pow(POWER) * column(m)).sum(1) / column(m).sum(1)).pow(1 / POWER),
-        "pow",
-    ),
+    "masked": (lambda s, h, m: masked_mean(h.clamp(min=1e-6).pow(POWER), m.float()).pow(1 / POWER), "pow"),
     "root mean square": (lambda s, h, m: h.square().mean(1).sqrt(), "sqrt"),
     "log of mean exp": (lambda s, h, m: h.exp().mean(1).log(), "log"),
     "harmonic": (lambda s, h, m: 1 / (1 / h).mean(1), "div"),
@@ -46,25 +39,19 @@ STILL: dict[str, tuple[Head, PoolingKind]] = {
     "activation of a mean": (lambda s, h, m: s.dense(h).mean(1).tanh(), PoolingKind.MEAN),
     "scaled maximum": (lambda s, h, m: (h * POWER).amax(1) / POWER, PoolingKind.MAX),
     "maximum of a growing function": (lambda s, h, m: cube_root(h.pow(3).amax(1)), PoolingKind.MAX),
-    "masked mean": (lambda s, h, m: ((h * 2 * column(m)).sum(1) / column(m).sum(1)) / 2, PoolingKind.MASKED_MEAN),
+    "masked mean": (lambda s, h, m: masked_mean(h * 2, m) / 2, PoolingKind.MASKED_MEAN),
 }
 
 
-class Scored(Text):
-    """A pooled vector, beside the first token where it is asked for, and the scores that a layer makes of it."""
-
-    def __init__(self, pool: Head, *, beside: bool = False) -> None:
-        def head(s: Text, h: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
-            pooled = pool(s, h, m)
-            return s.fc(torch.cat([h[:, 0], pooled], -1) if beside else pooled)
-
-        super().__init__(head, 2 * H if beside else H)
+def scored(pool: Head) -> Text:
+    """A pooled vector, and the scores that a layer makes of it."""
+    return Text(lambda s, h, m: s.fc(pool(s, h, m)))
 
 
 @pytest.mark.parametrize("name", BACK)
 def test_a_mean_of_transformed_values_is_not_called_one(name: str) -> None:
     pool, by = BACK[name]
-    traced = trace(Scored(pool))
+    traced = trace(scored(pool))
     assert traced.pooling.kind is PoolingKind.OTHER
     assert traced.pooling.rule.endswith(f" transformed back by {by}")
     assert traced.verification.agrees is None
@@ -73,19 +60,19 @@ def test_a_mean_of_transformed_values_is_not_called_one(name: str) -> None:
 
 @pytest.mark.parametrize("name", SMALLEST)
 def test_a_negated_maximum_is_the_smallest_value(name: str) -> None:
-    traced = trace(Scored(SMALLEST[name]))
+    traced = trace(scored(SMALLEST[name]))
     assert traced.pooling.kind is PoolingKind.OTHER
     assert re.match("smallest .* padding included$", traced.pooling.rule)
     assert traced.not_determined == ()
 
 
 def test_the_smallest_value_of_the_positions_that_are_not_padding() -> None:
-    traced = trace(Scored(lambda s, h, m: -(-h).masked_fill(column(m) == 0, -1e9).amax(1)))
+    traced = trace(scored(lambda s, h, m: -(-h).masked_fill(column(m) == 0, -1e9).amax(1)))
     assert re.match("smallest .* the mask keeps$", traced.pooling.rule)
 
 
 def test_a_part_beside_another_is_renamed_alone() -> None:
-    traced = trace(Scored(SMALLEST["max"], beside=True))
+    traced = trace(Text(lambda s, h, m: s.fc(torch.cat([h[:, 0], SMALLEST["max"](s, h, m)], -1)), 2 * H))
     assert traced.pooling.kind is PoolingKind.CONCAT
     assert [part.kind for part in traced.pooling.parts] == [PoolingKind.FIRST_TOKEN, PoolingKind.OTHER]
     assert re.search("; smallest [^;]* padding included$", traced.pooling.rule)
@@ -95,7 +82,7 @@ def test_a_part_beside_another_is_renamed_alone() -> None:
 @pytest.mark.parametrize("name", STILL)
 def test_what_is_still_a_mean_or_a_maximum_stays_one(name: str) -> None:
     pool, kind = STILL[name]
-    traced = trace(Scored(pool))
+    traced = trace(scored(pool))
     assert traced.pooling.kind is kind
     assert "transformed" not in traced.pooling.rule
     assert traced.not_determined == ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -19,47 +20,36 @@ def largest(windows: Tensor) -> Tensor:
     return windows.amax(2)
 
 
-def largest_by_pooling(windows: Tensor) -> Tensor:
-    return functional.max_pool1d(windows, windows.shape[-1]).squeeze(-1)
-
-
-def largest_by_adaptive_pooling(windows: Tensor) -> Tensor:
-    return functional.adaptive_max_pool1d(windows, 1).squeeze(-1)
-
-
-class Windows(Text):
+def of_windows(
+    reduce: Callable[[Tensor], Tensor], widths: tuple[int, ...] = (3,), *, padding: int = 0, flat: bool = True
+) -> Text:
     """Convolutions of several widths over the tokens, without padding unless `padding` is given."""
 
-    def __init__(
-        self, reduce: Callable[[Tensor], Tensor], widths: tuple[int, ...] = (3,), *, padding: int = 0, flat: bool = True
-    ) -> None:
-        super().__init__(Windows.head_of_windows, FILTERS * len(widths))
-        self.convolutions = nn.ModuleList(
-            nn.Conv1d(H, FILTERS, width, padding=padding) if flat else nn.Conv2d(1, FILTERS, (width, H))
-            for width in widths
-        )
-        self.reduce, self.flat = reduce, flat
+    def head(s: Any, h: Tensor, m: Tensor) -> Tensor:
+        found = (layer(h.transpose(1, 2)) if flat else layer(h.unsqueeze(1)).squeeze(3) for layer in s.convolutions)
+        return s.fc(torch.cat([reduce(windows.relu()) for windows in found], -1))
 
-    def head_of_windows(self, h: Tensor, m: Tensor) -> Tensor:
-        found = (
-            layer(h.transpose(1, 2)) if self.flat else layer(h.unsqueeze(1)).squeeze(3) for layer in self.convolutions
-        )
-        return self.fc(torch.cat([self.reduce(windows.relu()) for windows in found], -1))
+    model = Text(head, FILTERS * len(widths))
+    model.convolutions = nn.ModuleList(
+        nn.Conv1d(H, FILTERS, width, padding=padding) if flat else nn.Conv2d(1, FILTERS, (width, H)) for width in widths
+    )
+    return model
 
 
 LARGEST = "largest value of each feature over the positions, padding included, after conv{} over neighboring positions"
 HEADS = [
-    (Windows(largest), "max", "1d"),
-    (Windows(largest, padding=1), "max", "1d"),
-    (Windows(largest, (2, 3, 4)), "max", "1d"),
-    (Windows(largest, (3,), flat=False), "max", "2d"),
-    (Windows(largest_by_pooling), "max_pool1d", "1d"),
-    (Windows(largest_by_adaptive_pooling), "adaptive_max_pool1d", "1d"),
+    (of_windows(largest), "max", "1d"),
+    (of_windows(largest, padding=1), "max", "1d"),
+    (of_windows(largest, (2,)), "max", "1d"),
+    (of_windows(largest, (2, 3, 4)), "max", "1d"),
+    (of_windows(largest, (3,), flat=False), "max", "2d"),
+    (of_windows(lambda windows: functional.max_pool1d(windows, windows.shape[-1]).squeeze(-1)), "max_pool1d", "1d"),
+    (of_windows(lambda windows: functional.adaptive_max_pool1d(windows, 1).squeeze(-1)), "adaptive_max_pool1d", "1d"),
 ]
 
 
 @pytest.mark.parametrize(("model", "collapse", "kind"), HEADS)
-def test_the_operation_after_the_convolution_takes_the_tokens_away(model: Windows, collapse: str, kind: str) -> None:
+def test_the_operation_after_the_convolution_takes_the_tokens_away(model: Text, collapse: str, kind: str) -> None:
     pooling = trace(model).pooling
     assert pooling.kind is PoolingKind.OTHER
     assert pooling.rule == LARGEST.format(kind)
@@ -67,7 +57,7 @@ def test_the_operation_after_the_convolution_takes_the_tokens_away(model: Window
 
 
 def test_the_first_window_is_not_the_first_position() -> None:
-    pooling = trace(Windows(lambda windows: windows[:, :, 0])).pooling
+    pooling = trace(of_windows(lambda windows: windows[:, :, 0])).pooling
     assert pooling.kind is PoolingKind.OTHER
     assert "(index 0)" in pooling.rule and "after conv1d" in pooling.rule
 
@@ -79,6 +69,6 @@ def test_the_first_window_is_not_the_first_position() -> None:
 def test_a_convolution_of_width_one_leaves_each_position_alone(
     reduce: Callable[[Tensor], Tensor], kind: PoolingKind
 ) -> None:
-    traced = trace(Windows(reduce, (1,)))
+    traced = trace(of_windows(reduce, (1,)))
     assert traced.pooling.kind is kind
     assert traced.not_determined == ()

@@ -5,25 +5,18 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from headscope.core.facts.report import Report
 from headscope.facts import PoolingKind, Where
-from tests.trace.heads import LABELS, Encoder, H
+from tests.trace.heads import LABELS, H, Text, last_real, masked_mean, rows
 
 Pool = Callable[[Tensor, Tensor], Tensor]
 CONSTANTS = (2, 3, 4, 7, 16, 33, 64, 100, 128, 150)
 LIMIT = 64
-
-
-def rows(mask: Tensor) -> Tensor:
-    return torch.arange(mask.shape[0])
-
-
-def last_kept(mask: Tensor) -> Tensor:
-    return (mask * torch.arange(mask.shape[1])).argmax(1)
 
 
 POOLS: dict[str, Pool] = {
@@ -32,12 +25,12 @@ POOLS: dict[str, Pool] = {
     "mean(h)": lambda h, m: h.mean(1),
     "sum(h)": lambda h, m: h.sum(1),
     "max(h)": lambda h, m: h.amax(1),
-    "mean(h[non-pad])": lambda h, m: (h * m[..., None]).sum(1) / m.sum(1, keepdim=True),
-    "h[last non-pad]": lambda h, m: h[rows(m), last_kept(m)],
+    "mean(h[non-pad])": masked_mean,
+    "h[last non-pad]": lambda h, m: h[rows(m), last_real(m)],
 }
 """What each formula means, written apart from headscope."""
 
-HEADS: dict[str, Callable[[Branching, Tensor], Tensor]] = {
+HEADS: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "fc({})": lambda s, v: s.fc(v),
     "fc(tanh(dense({})))": lambda s, v: s.fc(s.dense(v).tanh()),
     "fc(norm({}))": lambda s, v: s.fc(s.norm(v)),
@@ -91,11 +84,11 @@ def _fits(h: Tensor, constant: int) -> bool:
         return False
 
 
-def is_long(s: Branching, h: Tensor) -> bool:
+def is_long(s: Any, h: Tensor) -> bool:
     return h.size(1) > s.limit
 
 
-CONDITIONS: dict[str, Callable[[Branching, Tensor, Tensor, int], bool]] = {
+CONDITIONS: dict[str, Callable[[Any, Tensor, Tensor, int], bool]] = {
     "size below": lambda s, h, m, c: h.size(1) < c,
     "size at least": lambda s, h, m, c: c <= h.shape[1],
     "size is": lambda s, h, m, c: m.shape[1] == c,
@@ -126,24 +119,20 @@ CONDITIONS: dict[str, Callable[[Branching, Tensor, Tensor, int], bool]] = {
 POSITIONS: dict[str, Callable[[Tensor, Tensor, int], Tensor]] = {
     "first by arange": lambda h, m, c: (h * (torch.arange(h.shape[1]) < c)[None, :, None]).sum(1),
     "first by mask": lambda h, m, c: h.masked_fill((torch.arange(h.shape[1]) >= c)[None, :, None], 0.0).sum(1),
-    "first kept": lambda h, m, c: _masked_mean(h, (m.cumsum(1) <= c) & (m > 0)),
-    "first kept as product": lambda h, m, c: _masked_mean(h, m * (m.cumsum(1) <= c).long()),
-    "index at most": lambda h, m, c: h[rows(m), last_kept(m).clamp(max=c)],
-    "index at least": lambda h, m, c: h[rows(m), last_kept(m).clamp(min=min(c, h.shape[1] - 1))],
-    "index minimum": lambda h, m, c: h[rows(m), torch.minimum(last_kept(m), torch.tensor(c))],
-    "gathered": lambda h, m, c: h.gather(1, last_kept(m).clamp(max=c)[:, None, None].expand(-1, 1, H))[:, 0],
+    "first kept": lambda h, m, c: masked_mean(h, (m.cumsum(1) <= c) & (m > 0)),
+    "first kept as product": lambda h, m, c: masked_mean(h, m * (m.cumsum(1) <= c).long()),
+    "index at most": lambda h, m, c: h[rows(m), last_real(m).clamp(max=c)],
+    "index at least": lambda h, m, c: h[rows(m), last_real(m).clamp(min=min(c, h.shape[1] - 1))],
+    "index minimum": lambda h, m, c: h[rows(m), torch.minimum(last_real(m), torch.tensor(c))],
+    "gathered": lambda h, m, c: h.gather(1, last_real(m).clamp(max=c)[:, None, None].expand(-1, 1, H))[:, 0],
     "sliced by min": lambda h, m, c: h[:, : min(h.shape[1], c)].mean(1),
     "in pieces": lambda h, m, c: torch.stack([item.mean(1) for item in h.split(c, 1)]).amax(0),
     "in steps": lambda h, m, c: _in_steps(h),
     "narrowed": lambda h, m, c: h.narrow(1, 0, min(c, h.shape[1])).amax(1),
     "from the end": lambda h, m, c: h[:, -c:].mean(1),
     "decaying": lambda h, m, c: (h * torch.exp(-0.1 * torch.arange(h.shape[1]))[None, :, None]).sum(1),
-    "halved": lambda h, m, c: _halved(h[:, 0]),
+    "halved": lambda h, m, c: halved(h[:, 0]),
 }
-
-
-def _masked_mean(h: Tensor, kept: Tensor) -> Tensor:
-    return (h * kept[..., None]).sum(1) / kept.sum(1, keepdim=True)
 
 
 def _in_steps(h: Tensor) -> Tensor:
@@ -153,27 +142,18 @@ def _in_steps(h: Tensor) -> Tensor:
     return found
 
 
-def _halved(v: Tensor) -> Tensor:
+def halved(v: Tensor) -> Tensor:
     while v.norm() > 1:
         v = v * 0.5
     return v
 
 
-class Branching(nn.Module):
-    """An encoder and a head that takes one of two poolings, or one that reads positions up to a number."""
+class Branching(Text):
+    """A head that takes one of two poolings, or one that reads positions up to a number."""
 
-    def __init__(self, pool: Callable[[Branching, Tensor, Tensor], Tensor], head: str, limit: int) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.encoder, self.fc = Encoder(), nn.Linear(H, LABELS)
-        self.dense, self.norm = nn.Linear(H, H), nn.LayerNorm(H)
-        self.pool, self.head, self.limit = pool, head, limit
-
-    def forward(self, ids: Tensor, attention_mask: Tensor) -> Tensor:
-        return self.scores(self.encoder(ids), attention_mask)
-
-    def scores(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        return HEADS[self.head](self, self.pool(self, hidden, mask))
+    def __init__(self, pool: Callable[[Any, Tensor, Tensor], Tensor], head: str, limit: int) -> None:
+        super().__init__(lambda s, h, m: HEADS[head](s, pool(s, h, m)))
+        self.limit = limit
 
 
 @dataclass(frozen=True)
@@ -197,7 +177,7 @@ def draw(seed: int) -> Drawn:
     if kind in POSITIONS:
         return Drawn(kind, constant, Branching(lambda s, h, m: POSITIONS[kind](h, m, constant), head, constant))
 
-    def pool(s: Branching, h: Tensor, m: Tensor) -> Tensor:
+    def pool(s: Any, h: Tensor, m: Tensor) -> Tensor:
         return POOLS[one if CONDITIONS[kind](s, h, m, constant) else other](h, m)
 
     return Drawn(kind, constant, Branching(pool, head, constant))
@@ -233,7 +213,7 @@ def falsehood(drawn: Drawn, report: Report, seed: int) -> str:
             continue
         hidden = drawn.module.encoder(ids).detach().requires_grad_()
         try:
-            scores = drawn.module.scores(hidden, mask)
+            scores = drawn.module.head(drawn.module, hidden, mask)
         except (IndexError, RuntimeError):  # this head does not take such inputs
             continue
         if formula:

@@ -7,10 +7,11 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForSequenceClassification
+from transformers import LlamaForSequenceClassification
 
 import headscope
 from headscope.facts import PoolingKind
+from tests.families import FAMILIES
 from tests.trace.heads import Head, Text, trace
 
 
@@ -83,11 +84,7 @@ class MeanWhereFull(LlamaForSequenceClassification):
 
 @pytest.mark.parametrize("pad", [None, 0])
 def test_a_model_without_a_pad_token_is_compared_too(pad: int | None) -> None:
-    config = LlamaConfig(
-        vocab_size=30, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2,
-        num_key_value_heads=2, num_labels=3, pad_token_id=pad,
-    )  # fmt: skip
-    report = headscope.inspect(MeanWhereFull(config))
+    report = headscope.inspect(MeanWhereFull(FAMILIES["llama"].build_config(num_labels=3, pad_token_id=pad)))
     assert FULL in [item.topic for item in report.not_determined]
 
 

@@ -5,21 +5,16 @@ from __future__ import annotations
 import pytest
 
 import headscope
-from headscope.core.facts.report import Report
 from tests.trace.heads import EXAMPLES
-from tests.trace.proof.branching import CONDITIONS, POSITIONS, Drawn, draw, falsehood
+from tests.trace.proof.branching import CONDITIONS, POSITIONS, draw, falsehood
 
 SEEDS = range(280)
-
-
-def report_of(drawn: Drawn) -> Report:
-    return headscope.inspect(drawn.module.eval(), example_inputs=EXAMPLES)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_nothing_false_is_said_of_a_head_with_a_branch(seed: int) -> None:
     drawn = draw(seed)
-    report = report_of(drawn)
+    report = headscope.inspect(drawn.module.eval(), example_inputs=EXAMPLES)
     assert falsehood(drawn, report, seed) == ""
     if drawn.kind == "none":
         assert report.head.formula == f"logits = {drawn.formula}"

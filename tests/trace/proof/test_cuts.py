@@ -7,43 +7,28 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from transformers import BertConfig, BertModel
 
 import headscope
-from tests.trace.heads import H, Head, Text, trace
-
-
-def gather_until(model: Text, hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    last = (mask.cumsum(1).argmax(1)).clamp(max=127)
-    return model.fc(hidden.gather(1, last[:, None, None].expand(-1, 1, H)).squeeze(1))
-
-
-def last_of(mask: torch.Tensor) -> torch.Tensor:
-    return mask.cumsum(1).argmax(1)
-
-
-def rows(hidden: torch.Tensor) -> torch.Tensor:
-    return torch.arange(len(hidden))
-
+from tests.trace.heads import IDS, H, Head, Made, Text, bert, column, last_real, rows, trace
 
 CUTTING: list[Head] = [
     lambda s, h, m: s.fc(h[:, :128].mean(1)),
     lambda s, h, m: s.fc(h[:, -128:].mean(1)),
     lambda s, h, m: s.fc(h[:, -128:][:, 0]),
-    lambda s, h, m: s.fc(((h * m[..., None])[:, :128]).sum(1) / m[:, :128].sum(1, keepdim=True)),
-    gather_until,
-    lambda s, h, m: s.fc(h[rows(h), last_of(m).clamp(max=127)]),
-    lambda s, h, m: s.fc(h[rows(h), last_of(m).clip(0, 127)]),
+    lambda s, h, m: s.fc((h * column(m))[:, :128].sum(1) / m[:, :128].sum(1, keepdim=True)),
+    lambda s, h, m: s.fc(h.gather(1, m.cumsum(1).argmax(1).clamp(max=127)[:, None, None].expand(-1, 1, H)).squeeze(1)),
+    lambda s, h, m: s.fc(h[rows(h), last_real(m).clamp(max=127)]),
+    lambda s, h, m: s.fc(h[rows(h), last_real(m).clip(0, 127)]),
     lambda s, h, m: s.fc(h[..., :128, :].mean(1)),
     lambda s, h, m: s.fc(h[:, None, :128].mean(2)[:, 0]),
     lambda s, h, m: s.fc(h.transpose(0, 1)[:128].mean(0)),
     lambda s, h, m: s.fc(h.index_select(1, torch.arange(h.shape[1]).clamp(max=127)).mean(1)),
 ]
-COMPUTED: list[Head] = [
+COMPUTED: list[Head] = [  # by Python, from the length
     lambda s, h, m: s.fc(h.narrow(1, 0, min(h.shape[1], 128)).mean(1)),
     lambda s, h, m: s.fc(h[:, : min(h.shape[1], 128)].mean(1)),
     lambda s, h, m: s.fc(h[:, 1 : min(h.shape[1], 128)].mean(1)),
-    lambda s, h, m: s.fc(((h * m[..., None])[:, : min(h.shape[1], 128)]).sum(1) / m[:, :128].sum(1, keepdim=True)),
+    lambda s, h, m: s.fc((h * column(m))[:, : min(h.shape[1], 128)].sum(1) / m[:, :128].sum(1, keepdim=True)),
 ]
 WHOLE: list[Head] = [
     lambda s, h, m: s.fc(h.narrow(1, 0, h.shape[1]).mean(1)),
@@ -62,20 +47,17 @@ def reads_everywhere(head: Head) -> bool:
     return bool(hidden.grad.abs().sum(2).all())
 
 
-@pytest.mark.parametrize("head", CUTTING)
-def test_a_limit_beyond_the_traced_texts_is_named(head: Head) -> None:
+@pytest.mark.parametrize(
+    ("head", "words"),
+    [
+        *((head, r" 1(29|30) tokens.* 12[89]") for head in CUTTING),
+        *((head, " 129 tokens, .* other scores") for head in COMPUTED),
+    ],
+)
+def test_a_limit_beyond_the_traced_texts_is_named(head: Head, words: str) -> None:
     assert not reads_everywhere(head)
-    gaps = [item for item in trace(Text(head)).not_determined if item.topic == "pooling of long texts"]
-    assert len(gaps) == 1
-    assert re.search(r" 1(29|30) tokens.* 12[89]", gaps[0].reason)
-
-
-@pytest.mark.parametrize("head", COMPUTED)
-def test_a_limit_that_python_computes_from_the_length_is_named(head: Head) -> None:
-    assert not reads_everywhere(head)
-    gaps = [item for item in trace(Text(head)).not_determined if item.topic == "pooling of long texts"]
-    assert len(gaps) == 1
-    assert re.search(" 129 tokens, .* other scores", gaps[0].reason)
+    [gap] = [item for item in trace(Text(head)).not_determined if item.topic == "pooling of long texts"]
+    assert re.search(words, gap.reason)
 
 
 @pytest.mark.parametrize("head", WHOLE)
@@ -87,9 +69,9 @@ def test_slices_that_cut_no_text_are_not_named(head: Head) -> None:
 @pytest.mark.parametrize(
     "index",
     [
-        lambda m: torch.where(last_of(m) >= 0, last_of(m), 300),
-        lambda m: last_of(m.float().clamp(max=200)),  # of numbers that are no positions
-        lambda m: last_of(m).clamp(max=3),  # within every text that is traced
+        lambda m: torch.where(last_real(m) >= 0, last_real(m), 300),
+        lambda m: last_real(m.float().clamp(max=200)),  # of numbers that are no positions
+        lambda m: last_real(m).clamp(max=3),  # within every text that is traced
     ],
 )
 def test_a_number_that_bounds_nothing_is_no_limit(index: Callable[[torch.Tensor], torch.Tensor]) -> None:
@@ -97,18 +79,11 @@ def test_a_number_that_bounds_nothing_is_no_limit(index: Callable[[torch.Tensor]
     assert "pooling of long texts" not in [item.topic for item in traced.not_determined]
 
 
-class Cut(torch.nn.Module):
-    def __init__(self, positions: int) -> None:
-        super().__init__()
-        sizes = {"hidden_size": H, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 16}
-        self.bert = BertModel(BertConfig(vocab_size=40, max_position_embeddings=positions, **sizes))
-        self.fc = torch.nn.Linear(H, 3)
-
-    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
-        return self.fc(self.bert(input_ids).last_hidden_state[:, :128].mean(1))
-
-
 @pytest.mark.parametrize(("positions", "is_named"), [(512, True), (128, False)])
 def test_a_limit_that_no_text_of_the_model_reaches_is_not_named(positions: int, is_named: bool) -> None:
-    report = headscope.inspect(Cut(positions), example_inputs={"input_ids": torch.arange(3, 15).reshape(2, 6)})
+    model = Made(
+        lambda s, ids: s.fc(s.bert(ids).last_hidden_state[:, :128].mean(1)),
+        bert=bert(max_position_embeddings=positions), fc=torch.nn.Linear(H, 3),
+    )  # fmt: skip
+    report = headscope.inspect(model, example_inputs=IDS)
     assert ("pooling of long texts" in [item.topic for item in report.not_determined]) is is_named

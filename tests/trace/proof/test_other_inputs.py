@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
-from transformers import BertConfig, BertForSequenceClassification
+from torch import Tensor
+from transformers import BertForSequenceClassification
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 import headscope
@@ -19,23 +19,17 @@ from headscope.core.trace.record.execution import run_forward
 from headscope.core.trace.record.size_branches import SizeBranches
 from headscope.core.trace.slice.axes import find_token_axes
 from headscope.facts import PoolingKind
-from tests.trace.heads import EXAMPLES, H, Head, Text, run, trace
+from tests.families import FAMILIES
+from tests.trace.heads import EXAMPLES, Encoder, H, Head, Text, first, masked_mean, rows, run, trace
+from tests.trace.proof.branching import halved
 
 
-def batch_of(rows: int, length: int, *kept: int) -> dict[str, Tensor]:
+def batch_of(count: int, length: int, *kept: int) -> dict[str, Tensor]:
     """Texts of a length, padded on the right to the numbers of tokens that are kept."""
-    mask = torch.ones(rows, length, dtype=torch.long)
-    for row, count in enumerate(kept):
-        mask[row, count:] = 0
-    return {"ids": torch.arange(rows * length).reshape(rows, length) % 37 + 3, "attention_mask": mask}
-
-
-def rows_of(mask: Tensor) -> Tensor:
-    return torch.arange(len(mask))
-
-
-def masked_mean(hidden: Tensor, kept: Tensor) -> Tensor:
-    return (hidden * kept[..., None]).sum(1) / kept.sum(1, keepdim=True)
+    mask = torch.ones(count, length, dtype=torch.long)
+    for row, number in enumerate(kept):
+        mask[row, number:] = 0
+    return {"ids": torch.arange(count * length).reshape(count, length) % 37 + 3, "attention_mask": mask}
 
 
 WRONG: dict[str, tuple[Head, dict[str, Tensor]]] = {
@@ -44,8 +38,8 @@ WRONG: dict[str, tuple[Head, dict[str, Tensor]]] = {
     "an even length": (lambda s, h, m: s.fc(h.mean(1) if h.size(1) % 2 else h[:, 0]), batch_of(2, 8)),
     "the first 64": (lambda s, h, m: s.fc((h * (torch.arange(h.shape[1]) < 64)[:, None]).sum(1)), batch_of(2, 100)),
     "the first 64 kept": (lambda s, h, m: s.fc(masked_mean(h, (m.cumsum(1) <= 64) & (m > 0))), batch_of(2, 100)),
-    "at most 64": (lambda s, h, m: s.fc(h[rows_of(m), (m.sum(1) - 1).clamp(max=64)]), batch_of(2, 100)),
-    "at least 4": (lambda s, h, m: s.fc(h[rows_of(m), (m.sum(1) - 1).clamp(min=4)]), batch_of(2, 6, 2, 3)),
+    "at most 64": (lambda s, h, m: s.fc(h[rows(m), (m.sum(1) - 1).clamp(max=64)]), batch_of(2, 100)),
+    "at least 4": (lambda s, h, m: s.fc(h[rows(m), (m.sum(1) - 1).clamp(min=4)]), batch_of(2, 6, 2, 3)),
     "no padding": (lambda s, h, m: s.fc(h.mean(1) if m.all() else h[:, 0]), batch_of(2, 6)),
 }
 
@@ -60,7 +54,7 @@ def test_what_is_wrong_on_the_example_inputs_is_withheld(name: str) -> None:
 
 
 @pytest.mark.parametrize("length", [6, H, 23, 64])
-@pytest.mark.parametrize("rows", [1, 2, 3, H])
+@pytest.mark.parametrize("count", [1, 2, 3, H])
 @pytest.mark.parametrize(
     ("head", "formula"),
     [
@@ -70,9 +64,9 @@ def test_what_is_wrong_on_the_example_inputs_is_withheld(name: str) -> None:
     ],
 )
 def test_a_formula_that_equals_the_scores_of_the_examples_stays(
-    rows: int, length: int, head: Head, formula: str
+    count: int, length: int, head: Head, formula: str
 ) -> None:
-    report = headscope.inspect(Text(head), example_inputs=batch_of(rows, length, length // 2))
+    report = headscope.inspect(Text(head), example_inputs=batch_of(count, length, length // 2))
     assert report.head.formula == formula
     assert report.not_determined == ()
 
@@ -85,14 +79,14 @@ def test_a_condition_is_said_with_the_lengths_that_hold() -> None:
     assert re.search("100 tokens, .* other code.* 99 tokens$", gap.reason)
 
 
-def halves(s: Text, h: Tensor, m: Tensor) -> Tensor:
-    found = h[:, 0]
-    while found.norm() > 1:
-        found = found * 0.5
-    return s.fc(found)
-
-
-@pytest.mark.parametrize("head", [halves, lambda s, h, m: s.fc(h[:, 0] if torch.equal(h, h * 2) else h[:, 1])])
+@pytest.mark.parametrize(
+    "head",
+    [
+        lambda s, h, m: s.fc(halved(h[:, 0])),
+        lambda s, h, m: s.fc(h[:, 0] if torch.equal(h, h * 2) else h[:, 1]),
+        lambda s, h, m: s.fc(h[:, 0]) if h.mean() > -100 else s.fc(h.mean(1)),
+    ],
+)
 def test_a_branch_on_values_leaves_the_formula_open(head: Head) -> None:
     traced = trace(Text(head))
     assert (traced.formula, traced.pooling.parts) == ("", ())
@@ -116,42 +110,35 @@ def test_a_maximum_of_exponentials_is_no_contradiction() -> None:
     assert wrong.pooling.parts == ()
 
 
-class ByLength(BertForSequenceClassification):
+class _Branching(BertForSequenceClassification):
     """A model of Transformers with a head that another file defines; it needs no example inputs."""
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> dict[str, Tensor]:
+    takes_mean: Any
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Any:  # type: ignore[override]
         hidden = self.bert(input_ids, attention_mask=attention_mask).last_hidden_state
-        return {"logits": self.classifier(hidden[:, 0] if hidden.shape[0] > 3 else hidden.mean(1))}
+        pooled = hidden.mean(1) if type(self).takes_mean(input_ids) else hidden[:, 0]
+        return SequenceClassifierOutput(logits=self.classifier(pooled))
+
+
+def branching(takes_mean: Any) -> Any:
+    model_class = type("Taking", (_Branching,), {"takes_mean": staticmethod(takes_mean)})
+    return model_class(FAMILIES["bert"].build_config(vocab_size=1000))
 
 
 def test_a_class_of_transformers_with_a_head_of_its_own_is_tried_too() -> None:
-    config = BertConfig(
-        vocab_size=40, hidden_size=H, num_attention_heads=2, num_hidden_layers=1, intermediate_size=16, num_labels=3
-    )
-    report = headscope.inspect(ByLength(config))
+    report = headscope.inspect(branching(lambda ids: ids.shape[0] <= 3))
     assert report.head.formula == ""
     assert "other code" in report.not_determined[-1].reason
 
 
-def decisions(head: Head, limit: int = 0) -> SizeBranches:
-    module = Text(head)
-    module.eval()
+def decisions(head: Head) -> SizeBranches:
+    module = Text(head).eval()
     probe = run(module).execution.probe
     watched = SizeBranches(probe, base_module(module))
     with watched:
         run_forward(module, probe, hint="")
     return watched
-
-
-class _ByToken(BertForSequenceClassification):
-    """A head that reads other positions of texts with certain tokens."""
-
-    has_token: Any
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Any:  # type: ignore[override]
-        hidden = self.bert(input_ids, attention_mask=attention_mask).last_hidden_state
-        pooled = hidden.mean(1) if type(self).has_token(input_ids) else hidden[:, 0]
-        return SequenceClassifierOutput(logits=self.classifier(pooled))
 
 
 @pytest.mark.parametrize(
@@ -165,9 +152,7 @@ class _ByToken(BertForSequenceClassification):
     ],
 )
 def test_a_branch_on_a_token_is_tried_with_that_token(has_token: Any) -> None:
-    sizes = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 37, "num_hidden_layers": 1}
-    model = type("ByToken", (_ByToken,), {"has_token": staticmethod(has_token)})(BertConfig(vocab_size=1000, **sizes))
-    report = headscope.inspect(model)
+    report = headscope.inspect(branching(has_token))
     assert (report.head.pooling.kind, report.head.formula) == (PoolingKind.OTHER, "")
     assert any("for texts with the token" in gap.reason for gap in report.not_determined)
 
@@ -186,8 +171,8 @@ def test_a_comparison_of_sizes_is_a_function_of_batch_and_length() -> None:
 
 
 def test_a_size_that_leaves_as_a_plain_number_brings_the_numbers_of_its_code() -> None:
-    rows = decisions(lambda s, h, m: s.fc(h[:, 0] if len(h) > 77 else h[:, 1]))
-    assert 77 in rows.batches
+    batch = decisions(lambda s, h, m: s.fc(h[:, 0] if len(h) > 77 else h[:, 1]))
+    assert 77 in batch.batches
     kept = decisions(lambda s, h, m: s.fc(h[:, 0] if int(m.sum()) > 78 else h[:, 1]))
     assert 78 in kept.lengths - kept.batches
     share = decisions(lambda s, h, m: s.fc(h[:, 0] if h.size(1) / 79 > 1 else h[:, 1]))
@@ -195,16 +180,12 @@ def test_a_size_that_leaves_as_a_plain_number_brings_the_numbers_of_its_code() -
 
 
 def test_sizes_inside_the_base_model_are_no_decision_of_the_head() -> None:
-    class Deciding(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = Text(lambda s, h, m: h).encoder
-
+    class Deciding(Encoder):
         def forward(self, ids: Tensor) -> Tensor:
-            return self.inner(ids) if ids.shape[1] < 500 else self.inner(ids) * 2
+            return super().forward(ids) if ids.shape[1] < 500 else super().forward(ids) * 2
 
-    module = Text(lambda s, h, m: s.fc(h[:, 0]))
-    module.encoder = Deciding()  # type: ignore[assignment]
+    module = Text(first)
+    module.encoder = Deciding()
     assert trace(module).not_determined == ()
 
 
@@ -212,14 +193,14 @@ def counterpart_of(head: Head, examples: Any) -> Any:
     found = run(Text(head))
     model = found.execution.model
     other = run_forward(model, probe_as_given(model, examples), hint="")
-    return find_counterpart(found.execution, found.head, other), found
+    return find_counterpart(found.head, other), found
 
 
 def test_each_tensor_of_a_head_has_one_in_another_run_whatever_the_sizes() -> None:
     same, found = counterpart_of(lambda s, h, m: s.fc(s.dense(h).tanh().mean(1)), batch_of(1, 3))
     assert [item.name for item in same.head.operations] == [item.name for item in found.head.operations]
     assert [tuple(item.shape) for item in same.head.hidden] == [(1, 3, H)]
-    axes = find_token_axes(found.execution, found.head)
+    axes = find_token_axes(found.head)
     assert same.axes(axes).of(same.head.hidden[0]) == (1,)
     assert same.axes(axes).of(same.other.logits[0]) == ()
 
@@ -239,7 +220,7 @@ def test_another_operation_or_module_is_another_path(head: Head) -> None:
 
 
 def test_padding_of_the_examples_is_read_from_their_mask() -> None:
-    model = Text(lambda s, h, m: s.fc(h[:, 0]))
+    model = Text(first)
     assert [(row.first, row.last) for row in probe_as_given(model, batch_of(2, 6, 4)).rows] == [(0, 3), (0, 5)]
     holes = batch_of(2, 6)
     holes["attention_mask"][0, 2] = 0

@@ -7,25 +7,19 @@ import torch
 from torch import Tensor, nn
 
 from headscope.facts import PoolingKind
-from tests.trace.heads import H, Head, Text, trace
-
-Part = Head
-
-
-def column(mask: Tensor) -> Tensor:
-    return mask.unsqueeze(-1).float()
+from tests.trace.heads import H, Head, Text, column, masked_mean, trace
 
 
 def masked(h: Tensor, m: Tensor) -> Tensor:
     return h * column(m)
 
 
-RIGHT: dict[str, tuple[Part, str]] = {
+RIGHT: dict[str, tuple[Head, str]] = {
     "mean": (lambda s, h, m: h.mean(1), "mean over all positions, padding included"),
     "sum by their number": (lambda s, h, m: h.sum(1) / h.shape[1], "mean over all positions, padding included"),
-    "masked mean": (lambda s, h, m: masked(h, m).sum(1) / column(m).sum(1), "mean over the positions that the mask"),
+    "masked mean": (lambda s, h, m: masked_mean(h, m.float()), "mean over the positions that the mask"),
     "masked mean of dense": (
-        lambda s, h, m: (s.first(h) * column(m)).sum(1) / column(m).sum(1).clamp(min=1e-9),
+        lambda s, h, m: (s.dense(h) * column(m)).sum(1) / column(m).float().sum(1).clamp(min=1e-9),
         "mean over the positions",
     ),
     "max": (lambda s, h, m: h.amax(1), "largest value of each feature over the positions, padding included"),
@@ -37,31 +31,27 @@ RIGHT: dict[str, tuple[Part, str]] = {
     "subtracted max": (lambda s, h, m: (h - (1 - column(m)) * 1e9).amax(1), "over the positions that the mask keeps"),
     "max with log of mask": (lambda s, h, m: (h + column(m).log()).amax(1), "over the positions that the mask keeps"),
 }
-WRONG: dict[str, Part] = {
+WRONG: dict[str, Head] = {
     "root of their number": lambda s, h, m: masked(h, m).sum(1) / column(m).sum(1).sqrt(),
     "one more": lambda s, h, m: masked(h, m).sum(1) / (column(m).sum(1) + 1),
     "the number of rows": lambda s, h, m: masked(h, m).sum(1) / torch.tensor(float(len(h))),
     "a parameter": lambda s, h, m: h.sum(1) / s.scale,
     "its norm": lambda s, h, m: masked(h, m).sum(1) / masked(h, m).sum(1).norm(),
-    "dense after the mask": lambda s, h, m: s.first(masked(h, m)).sum(1) / column(m).sum(1),
+    "dense after the mask": lambda s, h, m: s.dense(masked(h, m)).sum(1) / column(m).sum(1),
     "zeros compete": lambda s, h, m: masked(h, m).amax(1),
     "zeros filled in": lambda s, h, m: h.masked_fill(column(m) == 0, 0).amax(1),
     "minus one filled in": lambda s, h, m: h.masked_fill(column(m) == 0, -1).amax(1),
 }
 
 
-class Two(Text):
-    """The first token beside a part."""
-
-    def __init__(self, part: Part) -> None:
-        super().__init__(lambda s, h, m: s.fc(torch.cat([h[:, 0], part(s, h, m)], -1)), 2 * H)
-        self.first, self.scale = nn.Linear(H, H), nn.Parameter(torch.tensor(3.0))
+def beside_the_first(part: Head) -> Text:
+    return Text(lambda s, h, m: s.fc(torch.cat([h[:, 0], part(s, h, m)], -1)), 2 * H)
 
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_right_part_stands(name: str) -> None:
     part, rule = RIGHT[name]
-    traced = trace(Two(part))
+    traced = trace(beside_the_first(part))
     assert traced.pooling.kind is PoolingKind.CONCAT
     assert rule in traced.pooling.rule
     assert traced.not_determined == ()
@@ -69,7 +59,7 @@ def test_a_right_part_stands(name: str) -> None:
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_part_that_is_nearly_one_is_not_claimed(name: str) -> None:
-    traced = trace(Two(WRONG[name]))
+    traced = trace(beside_the_first(WRONG[name]))
     assert "mean over" not in traced.pooling.rule
     assert "largest value" not in traced.pooling.rule
     assert [item.topic for item in traced.not_determined] == ["pooling"]
@@ -100,18 +90,16 @@ def test_a_mask_that_was_divided_weighs() -> None:
 
 
 SCRAMBLED: dict[str, Head] = {
-    "features for positions": lambda s, h, m: s.mixed(h.reshape(len(h), H, -1).mean(-1)),
-    "their maximum": lambda s, h, m: s.mixed(h.reshape(len(h), H, -1).amax(-1)),
-    "the first of them": lambda s, h, m: s.mixed(h.reshape(len(h), H, -1)[:, :, 0]),
-    "positions for rows": lambda s, h, m: s.mixed(h.reshape(h.shape[1], len(h), H)[0]),
+    "features for positions": lambda s, h, m: s.fc(h.reshape(len(h), H, -1).mean(-1)),
+    "their maximum": lambda s, h, m: s.fc(h.reshape(len(h), H, -1).amax(-1)),
+    "the first of them": lambda s, h, m: s.fc(h.reshape(len(h), H, -1)[:, :, 0]),
+    "positions for rows": lambda s, h, m: s.fc(h.reshape(h.shape[1], len(h), H)[0]),
 }
 
 
 @pytest.mark.parametrize("name", SCRAMBLED)
 def test_no_formula_hides_a_reshape_that_cuts_vectors_apart(name: str) -> None:
-    model = Text(SCRAMBLED[name])
-    model.mixed = nn.Linear(H, 3)
-    traced = trace(model)
+    traced = trace(Text(SCRAMBLED[name]))
     assert traced.formula == ""
     assert traced.not_determined or traced.pooling.kind is PoolingKind.OTHER
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from headscope.core.trace.proof.gradients import measure_influence, verify_pooling
 from headscope.core.trace.replay import replay
-from headscope.facts import Pooling, PoolingKind, PoolingPart, Positions, Verification, Where
+from headscope.facts import Pooling, PoolingKind, Positions, Verification, Where
 from tests.trace.heads import (
     ALL,
     BY_ROW,
@@ -19,9 +21,16 @@ from tests.trace.heads import (
     NON_PAD,
     H,
     Head,
-    Image,
     Text,
+    at,
+    first,
+    image,
+    last_real,
+    masked_mean,
+    mean,
     pixels,
+    pooling,
+    rows,
     run,
     trace,
 )
@@ -33,29 +42,17 @@ ROWS = ((0, 10), (0, 8), (3, 10), (0, 6), (1, 10))
 EOS = (8, 6, 8, 4, 8)
 
 
-def last_real(mask: Tensor) -> Tensor:
-    return (mask * torch.arange(mask.shape[1])).argmax(1)
-
-
-def at(positions: Tensor, h: Tensor) -> Tensor:
-    return h[torch.arange(h.shape[0]), positions]
-
-
-first: Head = lambda s, h, m: s.fc(h[:, 0])  # noqa: E731 - a table of heads
-last: Head = lambda s, h, m: s.fc(h[:, -1])  # noqa: E731
+last: Head = lambda s, h, m: s.fc(h[:, -1])  # noqa: E731 - a table of heads
 fourth: Head = lambda s, h, m: s.fc(h[:, 3])  # noqa: E731
-last_non_pad: Head = lambda s, h, m: s.fc(at(last_real(m), h))  # noqa: E731
-first_non_pad: Head = lambda s, h, m: s.fc(at(m.argmax(1), h))  # noqa: E731
-after: Head = lambda s, h, m: s.fc(at((last_real(m) + 1).clamp(max=10), h))  # noqa: E731
-eos: Head = lambda s, h, m: s.fc(at(last_real(m) - 2, h))  # noqa: E731
-mean: Head = lambda s, h, m: s.fc(h.mean(1))  # noqa: E731
+last_non_pad: Head = lambda s, h, m: s.fc(h[rows(m), last_real(m)])  # noqa: E731
+first_non_pad: Head = lambda s, h, m: s.fc(h[rows(m), m.argmax(1)])  # noqa: E731
+after: Head = lambda s, h, m: s.fc(h[rows(m), (last_real(m) + 1).clamp(max=10)])  # noqa: E731
+eos: Head = lambda s, h, m: s.fc(h[rows(m), last_real(m) - 2])  # noqa: E731
 tail: Head = lambda s, h, m: s.fc(h[:, 1:].mean(1))  # noqa: E731
-masked: Head = lambda s, h, m: s.fc((h * m.unsqueeze(-1)).sum(1) / m.sum(1, keepdim=True))  # noqa: E731
+masked: Head = lambda s, h, m: s.fc(masked_mean(h, m))  # noqa: E731
 masked_sum: Head = lambda s, h, m: s.fc((h * m.unsqueeze(-1)).sum(1))  # noqa: E731
 uneven: Head = lambda s, h, m: s.fc((h * torch.arange(1, 12).view(1, -1, 1)).sum(1) / 66)  # noqa: E731
-uneven_masked: Head = lambda s, h, m: s.fc(  # noqa: E731
-    (h * (m * torch.arange(1, 12)).unsqueeze(-1)).sum(1) / (m * torch.arange(1, 12)).sum(1, keepdim=True)
-)
+uneven_masked: Head = lambda s, h, m: s.fc(masked_mean(h, m * torch.arange(1, 12)))  # noqa: E731
 largest: Head = lambda s, h, m: s.fc(h.amax(1))  # noqa: E731
 zeros: Head = lambda s, h, m: s.fc((h * m.unsqueeze(-1)).amax(1))  # noqa: E731
 each: Head = lambda s, h, m: s.fc(h)  # noqa: E731
@@ -64,20 +61,15 @@ both: Head = lambda s, h, m: s.fc(torch.cat([h[:, 0], h[:, -1]], -1)[:, 4:12])  
 constant: Head = lambda s, h, m: s.fc((h * 0).mean(1))  # noqa: E731
 
 
-def pooling(*parts: tuple[K, Positions]) -> Pooling:
-    kind = parts[0][0] if len(parts) == 1 else K.CONCAT
-    return Pooling(kind, (), "", (), tuple(PoolingPart(kind, positions) for kind, positions in parts))
-
-
 def verified(head: Head, *parts: tuple[K, Positions]) -> Verification:
     found = run(Text(head))
-    return verify_pooling(found.execution, found.head, pooling(*parts), found.axes)
+    return verify_pooling(found.head, pooling(*parts), found.axes)
 
 
 RIGHT = [
     (first, (K.FIRST_TOKEN, FIRST)),
     (last, (K.LAST_TOKEN, LAST)),
-    (fourth, (K.TOKEN_AT, Positions(Where.INDEX, 3))),
+    (fourth, (K.TOKEN_AT, at(3))),
     (last_non_pad, (K.LAST_NON_PAD_TOKEN, LAST_NON_PAD)),
     (first_non_pad, (K.FIRST_TOKEN, Positions(Where.FIRST_NON_PAD))),
     (after, (K.LAST_NON_PAD_TOKEN, Positions(Where.AFTER_LAST_NON_PAD))),
@@ -119,18 +111,13 @@ OPEN = [
 ]
 
 
-@pytest.mark.parametrize(("head", "part"), RIGHT)
-def test_a_right_claim_agrees(head: Head, part: tuple[K, Positions]) -> None:
+@pytest.mark.parametrize(
+    ("head", "part", "is_right"), [*((*row, True) for row in RIGHT), *((*row, False) for row in WRONG)]
+)
+def test_a_right_claim_agrees_and_a_wrong_one_does_not(head: Head, part: tuple[K, Positions], is_right: bool) -> None:
     found = verified(head, part)
-    assert found.agrees is True
-    assert found.told.startswith("agrees ")
-
-
-@pytest.mark.parametrize(("head", "part"), WRONG)
-def test_a_wrong_claim_disagrees(head: Head, part: tuple[K, Positions]) -> None:
-    found = verified(head, part)
-    assert found.agrees is False
-    assert found.told.startswith("disagrees ")
+    assert found.agrees is is_right
+    assert found.told.startswith("agrees " if is_right else "disagrees ")
 
 
 @pytest.mark.parametrize(("head", "part"), OPEN)
@@ -148,42 +135,18 @@ def test_several_parts_claim_their_positions_together() -> None:
     assert verified(both, (K.FIRST_TOKEN, FIRST), (K.OTHER, ALL)).agrees is None
     found = run(Text(first))
     nothing = Pooling(K.OTHER, (), "", (), ())
-    assert verify_pooling(found.execution, found.head, nothing, found.axes).agrees is None
+    assert verify_pooling(found.head, nothing, found.axes).agrees is None
 
 
-largest_and_first: Head = lambda s, h, m: s.fc(torch.cat([h.amax(1), h[:, 0]], -1))  # noqa: E731
-summed_and_first: Head = lambda s, h, m: s.fc(torch.cat([h.cumsum(1).amax(1), h[:, 0]], -1))  # noqa: E731
-kept_and_first: Head = lambda s, h, m: s.fc(  # noqa: E731
-    torch.cat([h.masked_fill(m.unsqueeze(-1) == 0, -1e9).amax(1), h[:, 0]], -1)
-)
+def by_row(h: Tensor, m: Tensor) -> Tensor:
+    """All positions of the first row, the first position of the others."""
+    weights = torch.zeros(*m.shape, 1)
+    weights[:, 0] = 1
+    weights[0] = 1
+    return (h * weights).sum(1)
 
 
-@pytest.mark.parametrize(
-    ("head", "part", "before", "after", "is_right"),
-    [
-        (largest_and_first, (K.MAX, ALL), "", "amax", True),
-        (largest_and_first, (K.MAX, NON_PAD), "", "amax", False),  # the rows without padding show nothing
-        (largest_and_first, (K.MAX, Positions(Where.RANGE, 5)), "", "amax", False),
-        (kept_and_first, (K.MAX, NON_PAD), "masked_fill", "amax", True),
-        (summed_and_first, (K.MAX, ALL), "cumsum", "amax", False),
-        (largest_and_first, (K.FIRST_TOKEN, FIRST), "", "__getitem__", True),
-        (largest_and_first, (K.LAST_TOKEN, LAST), "", "__getitem__", False),
-        (largest_and_first, (K.OTHER, LAST), "", "__getitem__", True),
-        (largest_and_first, (K.LAST_TOKEN, BY_ROW), "", "__getitem__", True),
-    ],
-)
-def test_a_part_is_held_against_what_its_own_operations_read(
-    head: Head, part: tuple[K, Positions], before: str, after: str, is_right: bool
-) -> None:
-    found = run(Text(head, 2 * H))
-    made = {operation.name: operation.outputs[0] for operation in found.execution.graph.operations}
-    other = (K.OTHER, ALL)  # which makes no claim: nothing but the part itself can be wrong
-    tensors = ((made[before] if before else found.head.hidden[0], made[after]), ())
-    told = verify_pooling(found.execution, found.head, pooling(part, other), found.axes, tensors)
-    assert told.agrees is (None if is_right else False)
-    assert ("its part" in told.told) is not is_right
-
-
+diagonal: Head = lambda s, h, m: s.fc(h[rows(m), rows(m)])  # noqa: E731
 WORDS = [
     (last, "only the last position, padding or not"),
     (first, "only the first position, padding or not"),
@@ -197,6 +160,9 @@ WORDS = [
     (tail, "10 of 11 positions a row"),
     (each, "the score of each position depends on that position alone"),
     (mixed, "all 11 positions"),
+    (diagonal, "1 of 11 positions a row"),
+    (lambda s, h, m: s.fc(h[:, 0] + h[:, 5]), "2 of 11 positions a row"),
+    (lambda s, h, m: s.fc(by_row(h, m)), "1 or 11 of 11 positions a row"),
 ]
 
 
@@ -205,26 +171,33 @@ def test_what_the_gradients_show_is_said_in_words(head: Head, words: str) -> Non
     assert verified(head, (K.OTHER, ALL)).told.endswith(f"by gradient: {words}")
 
 
-def test_influence_is_measured_for_every_row() -> None:
-    def influence(head: Head) -> tuple[tuple[int, ...], ...]:
-        found = run(Text(head))
-        measured = measure_influence(replay.replay_head(found.execution, found.head), found.head, found.axes)
-        assert measured.length == 11
-        return measured.rows
-
-    assert influence(first) == ((0,),) * 5
-    assert influence(mean) == (EVERY,) * 5
-    assert influence(last_non_pad) == tuple((row[1],) for row in ROWS)
-    assert influence(eos) == tuple((position,) for position in EOS)
-    assert influence(masked) == tuple(tuple(range(start, end + 1)) for start, end in ROWS)
-    assert influence(both) == ((0, 10),) * 5
-    assert influence(constant) == ((),) * 5
+@pytest.mark.parametrize(
+    ("head", "positions"),
+    [
+        (first, ((0,),) * 5),
+        (mean, (EVERY,) * 5),
+        (last_non_pad, tuple((row[1],) for row in ROWS)),
+        (eos, tuple((position,) for position in EOS)),
+        (masked, tuple(tuple(range(start, end + 1)) for start, end in ROWS)),
+        (both, ((0, 10),) * 5),
+        (constant, ((),) * 5),
+        (diagonal, tuple((row,) for row in range(5))),
+        (lambda s, h, m: s.fc(h[:, 0] + 1e-13 * h[:, 1]), ((0,),) * 5),  # far below what counts
+        (lambda s, h, m: s.fc(h[:, 0] + 1e-3 * h[:, 1]), ((0, 1),) * 5),
+        (lambda s, h, m: torch.cat([s.fc(h[:, 0]), -s.fc(h[:, 0])], -1), ((0,),) * 5),  # the sum of all scores is 0
+        (lambda s, h, m: s.fc(h[:, 4])[:, 0], ((4,),) * 5),
+    ],
+)
+def test_influence_is_measured_for_every_row(head: Head, positions: tuple[tuple[int, ...], ...]) -> None:
+    found = run(Text(head))
+    measured = measure_influence(replay.replay_head(found.head), found.axes)
+    assert (measured.length, measured.rows) == (11, positions)
 
 
 def test_own_positions_are_those_of_every_row() -> None:
     def is_own_only(head: Head) -> bool:
         found = run(Text(head))
-        measured = measure_influence(replay.replay_head(found.execution, found.head), found.head, found.axes)
+        measured = measure_influence(replay.replay_head(found.head), found.axes)
         return measured is not None and measured.is_own_only
 
     assert is_own_only(each)
@@ -235,52 +208,24 @@ def test_own_positions_are_those_of_every_row() -> None:
 
 
 def test_images_have_no_rows_to_name() -> None:
-    found = run(Image(lambda s, h: s.fc(h[:, 0])), pixels(4, 4))
-    sentence = verify_pooling(found.execution, found.head, pooling((K.FIRST_TOKEN, FIRST)), found.axes)
+    found = run(image(lambda s, h: s.fc(h[:, 0])), pixels(4, 4))
+    sentence = verify_pooling(found.head, pooling((K.FIRST_TOKEN, FIRST)), found.axes)
     assert sentence.agrees is True and sentence.told.endswith(": only the first position")
-    masked_mean = verify_pooling(found.execution, found.head, pooling((K.MASKED_MEAN, NON_PAD)), found.axes)
+    masked_mean = verify_pooling(found.head, pooling((K.MASKED_MEAN, NON_PAD)), found.axes)
     assert masked_mean.agrees is False
-    found = run(Image(lambda s, h: s.fc(h.mean((2, 3))), as_tokens=False), pixels(4, 4))
-    assert verify_pooling(found.execution, found.head, pooling((K.SPATIAL_MEAN, ALL)), found.axes).agrees is True
-
-
-class Frames(nn.Module):
-    """Frames whose number of real ones the base model itself finds out."""
-
-    def __init__(self, *, gap: slice | None = None) -> None:
-        super().__init__()
-        self.encoder = nn.Sequential(nn.Linear(H, H), nn.ReLU())
-        self.fc = nn.Linear(H, 3)
-        self.gap = gap
-
-    def forward(self, frames: Tensor) -> Tensor:
-        hidden = self.encoder(frames)
-        batch, length = hidden.shape[:2]
-        mask = torch.arange(length)[None] <= (torch.arange(batch) % 3 + 1)[:, None]
-        if self.gap is not None:
-            mask[self.gap, 0] = False
-        mask = mask.unsqueeze(-1).to(hidden.dtype)
-        return self.fc((hidden * mask).sum(1) / mask.sum(1))
-
-
-def test_frames_are_masked_from_the_end() -> None:
-    claim = pooling((K.MASKED_MEAN, NON_PAD))
-    found = run(Frames(), {"frames": torch.randn(2, 7, H)})
-    assert verify_pooling(found.execution, found.head, claim, found.axes).agrees is True
-    for gap in (slice(None), slice(1, 2)):
-        found = run(Frames(gap=gap), {"frames": torch.randn(2, 7, H)})
-        assert verify_pooling(found.execution, found.head, claim, found.axes).agrees is False
+    found = run(image(lambda s, h: s.fc(h.mean((2, 3))), as_tokens=False), pixels(4, 4))
+    assert verify_pooling(found.head, pooling((K.SPATIAL_MEAN, ALL)), found.axes).agrees is True
 
 
 def test_nothing_is_claimed_where_nothing_can_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = nn.Sequential(nn.Linear(H, H), nn.Linear(H, 3))
     found = run(plain, {"input": torch.randn(2, H)})
-    sentence = verify_pooling(found.execution, found.head, pooling((K.FIRST_TOKEN, FIRST)), found.axes)
+    sentence = verify_pooling(found.head, pooling((K.FIRST_TOKEN, FIRST)), found.axes)
     assert (sentence.agrees, sentence.positions) == (None, ())
     assert "token axis" in sentence.told
     found = run(Text(first))
     monkeypatch.setattr(replay, "MOST_RUN_AGAIN", 1)
-    sentence = verify_pooling(found.execution, found.head, pooling((K.FIRST_TOKEN, FIRST)), found.axes)
+    sentence = verify_pooling(found.head, pooling((K.FIRST_TOKEN, FIRST)), found.axes)
     assert (sentence.agrees, sentence.positions) == (None, ())
     assert "the head holds" in sentence.told
 
@@ -321,9 +266,21 @@ def test_a_claim_that_no_value_bears_out_is_still_contradicted(head: Head, part:
     assert verified(head, part).agrees is False
 
 
-def test_a_part_without_a_gradient_keeps_its_name_beside_another() -> None:
-    head: Head = lambda s, h, m: s.fc(h[:, 0].round() + h[:, -1])  # noqa: E731 - a table of heads
-    traced = trace(Text(head))
-    assert traced.pooling.kind is K.CONCAT
-    assert traced.verification.agrees is None
+UNREACHED = "no gradient reaches the hidden states from a part of the head"
+
+
+@pytest.mark.parametrize(
+    ("pooled", "width", "told"),
+    [
+        (lambda h: h[:, 0].round() + h[:, -1], H, "no gradient leads to"),
+        (lambda h: h[:, 0] + (h > 0).float().mean(1), H, UNREACHED),
+        (lambda h: torch.cat([h[:, 0], (h > 0).float().mean(1)], -1), 2 * H, UNREACHED),
+    ],
+)
+def test_a_part_without_a_gradient_keeps_its_name_beside_another(
+    pooled: Callable[[Tensor], Tensor], width: int, told: str
+) -> None:
+    traced = trace(Text(lambda s, h, m: s.fc(pooled(h)), width))
+    assert (traced.verification.agrees, traced.pooling.kind) == (None, K.CONCAT)
+    assert told in traced.verification.told
     assert traced.not_determined == ()

@@ -16,22 +16,38 @@ from headscope.core.trace.proof.gradients import measure_influence, verify_pooli
 from headscope.core.trace.replay.changed_inputs import ChangedInputs
 from headscope.core.trace.replay.replay import replay_head
 from headscope.core.trace.slice.axes import TokenAxes
-from headscope.facts import HiddenSource, Pooling, PoolingKind, PoolingPart, Positions, Where
-from tests.trace.heads import ALL, BY_ROW, EXAMPLES, FIRST, LAST, NON_PAD, Encoder, H, Head, Run, Text, Towers, run
+from headscope.facts import HiddenSource, Pooling, PoolingKind, Positions, Where
+from tests.trace.heads import (
+    ALL,
+    BY_ROW,
+    EXAMPLES,
+    FIRST,
+    IDS,
+    LAST,
+    NON_PAD,
+    PAIRS,
+    Encoder,
+    H,
+    Head,
+    Made,
+    Run,
+    Text,
+    column,
+    first,
+    mean,
+    of_frames,
+    pooling,
+    run,
+    run_of,
+    towers,
+)
 
 K = PoolingKind
 Part = tuple[PoolingKind, Positions]
-first: Head = lambda s, h, m: s.fc(h[:, 0])  # noqa: E731 - a table of heads
-mean: Head = lambda s, h, m: s.fc(h.mean(1))  # noqa: E731
-
-
-def pooling(*parts: Part) -> Pooling:
-    kind = parts[0][0] if len(parts) == 1 else K.CONCAT
-    return Pooling(kind, ("t",), "rule", (), tuple(PoolingPart(kind, positions, "rule") for kind, positions in parts))
 
 
 def agrees(found: Run, *parts: Part, tensors: verify.PartTensors = ()) -> bool | None:
-    return verify_pooling(found.execution, found.head, pooling(*parts), found.axes, tensors).agrees
+    return verify_pooling(found.head, pooling(*parts), found.axes, tensors).agrees
 
 
 def made(found: Run, name: str) -> Tensor:
@@ -44,9 +60,13 @@ def made(found: Run, name: str) -> Tensor:
 
 
 def influence(found: Run) -> Influence:
-    measured = measure_influence(replay_head(found.execution, found.head), found.head, found.axes)
+    measured = measure_influence(replay_head(found.head), found.axes)
     assert measured is not None
     return measured
+
+
+def beside_the_first(h: Tensor, pooled: Tensor) -> Tensor:
+    return torch.cat([pooled, h[:, 0]], -1)
 
 
 def keep_two(h: Tensor, first: int = 3) -> Tensor:
@@ -59,40 +79,52 @@ def keep_real(h: Tensor, m: Tensor) -> Tensor:
     return h.masked_fill(m.unsqueeze(-1) == 0, -1e9)
 
 
-TWO = Positions(Where.RANGE, 3, 5)
-EVERY_OTHER = (K.OTHER, ALL)
-MAXIMA: tuple[tuple[Head, Positions, str, str, bool], ...] = (
-    (lambda s, h, m: s.fc(torch.cat([keep_two(h).amax(1), h[:, 0]], -1)), TWO, "masked_fill", "amax", True),
-    (lambda s, h, m: s.fc(torch.cat([keep_two(h, 6).amax(1), h[:, 0]], -1)), Positions(Where.RANGE, 6, 8),
-     "masked_fill", "amax", True),
-    (lambda s, h, m: s.fc(torch.cat([keep_real(h, m).amax(1), h[:, 0]], -1)), ALL, "masked_fill", "amax", False),
+TWO, TWO_LATER = run_of(3, 5), run_of(6, 8)
+EVERY_OTHER = (K.OTHER, ALL)  # which makes no claim: nothing but the part itself can be wrong
+largest_and_first: Head = lambda s, h, m: s.fc(beside_the_first(h, h.amax(1)))  # noqa: E731 - a table of heads
+PARTS: tuple[tuple[Head, Part, str, str, bool], ...] = (
+    (largest_and_first, (K.MAX, ALL), "", "amax", True),
+    (largest_and_first, (K.MAX, NON_PAD), "", "amax", False),  # the rows without padding show nothing
+    (largest_and_first, (K.MAX, run_of(5)), "", "amax", False),
+    (largest_and_first, (K.FIRST_TOKEN, FIRST), "", "__getitem__", True),
+    (largest_and_first, (K.LAST_TOKEN, LAST), "", "__getitem__", False),
+    (largest_and_first, (K.OTHER, LAST), "", "__getitem__", True),
+    (largest_and_first, (K.LAST_TOKEN, BY_ROW), "", "__getitem__", True),
+    (lambda s, h, m: s.fc(beside_the_first(h, h.cumsum(1).amax(1))), (K.MAX, ALL), "cumsum", "amax", False),
+    (lambda s, h, m: s.fc(beside_the_first(h, keep_two(h).amax(1))), (K.MAX, TWO), "masked_fill", "amax", True),
+    (lambda s, h, m: s.fc(beside_the_first(h, keep_two(h, 6).amax(1))), (K.MAX, TWO_LATER), "masked_fill", "amax",
+     True),
+    (lambda s, h, m: s.fc(beside_the_first(h, keep_real(h, m).amax(1))), (K.MAX, NON_PAD), "masked_fill", "amax", True),
+    (lambda s, h, m: s.fc(beside_the_first(h, keep_real(h, m).amax(1))), (K.MAX, ALL), "masked_fill", "amax", False),
     # the positions that are kept are those that are claimed, and the maximum is one over others
-    (lambda s, h, m: s.fc(torch.cat([keep_real(h, m).sum(1), h.amax(1)], -1)), NON_PAD, "masked_fill", "amax", False),
+    (lambda s, h, m: s.fc(torch.cat([keep_real(h, m).sum(1), h.amax(1)], -1)), (K.MAX, NON_PAD), "masked_fill", "amax",
+     False),
     # features before tokens
-    (lambda s, h, m: s.fc(torch.cat([h.transpose(1, 2).amax(2), h[:, 0]], -1)), ALL, "transpose", "amax", True),
-    (lambda s, h, m: s.fc(torch.cat([h.cumsum(1).transpose(1, 2).amax(2), h[:, 0]], -1)), ALL, "transpose", "amax",
+    (lambda s, h, m: s.fc(beside_the_first(h, h.transpose(1, 2).amax(2))), (K.MAX, ALL), "transpose", "amax", True),
+    (lambda s, h, m: s.fc(beside_the_first(h, h.cumsum(1).transpose(1, 2).amax(2))), (K.MAX, ALL), "transpose", "amax",
      False),
     # most places are filled in: one that is not decides
-    (lambda s, h, m: s.fc(torch.cat([keep_two(h).transpose(1, 2).amax(2), h[:, 0]], -1)), TWO, "transpose", "amax",
+    (lambda s, h, m: s.fc(beside_the_first(h, keep_two(h).transpose(1, 2).amax(2))), (K.MAX, TWO), "transpose", "amax",
      True),
-    (lambda s, h, m: s.fc(torch.cat([keep_two(h, 6).transpose(1, 2).amax(2), h[:, 0]], -1)),
-     Positions(Where.RANGE, 6, 8), "transpose", "amax", True),
+    (lambda s, h, m: s.fc(beside_the_first(h, keep_two(h, 6).transpose(1, 2).amax(2))), (K.MAX, TWO_LATER),
+     "transpose", "amax", True),
     # padding that a mask holds back only so long as it is quiet
-    (lambda s, h, m: s.fc(torch.cat([(h + (1 - m.unsqueeze(-1)) * -20).amax(1), h[:, 0]], -1)), NON_PAD, "add",
-     "amax", False),
-    # padding that never wins is no part of it
-    (lambda s, h, m: s.fc(torch.cat([(h + (1 - m.unsqueeze(-1)) * -1e9).amax(1), h[:, 0]], -1)), ALL, "", "amax",
+    (lambda s, h, m: s.fc(beside_the_first(h, (h + (1 - column(m)) * -20).amax(1))), (K.MAX, NON_PAD), "add", "amax",
      False),
+    # padding that never wins is no part of it
+    (lambda s, h, m: s.fc(beside_the_first(h, (h + (1 - column(m)) * -1e9).amax(1))), (K.MAX, ALL), "", "amax", False),
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(("head", "positions", "before", "after", "is_right"), MAXIMA)
-def test_a_maximum_is_one_over_the_positions_that_it_names_as_they_are(
-    head: Head, positions: Positions, before: str, after: str, is_right: bool
+@pytest.mark.parametrize(("head", "part", "before", "after", "is_right"), PARTS)
+def test_a_part_is_held_against_what_its_own_operations_read(
+    head: Head, part: Part, before: str, after: str, is_right: bool
 ) -> None:
     found = run(Text(head, 2 * H))
     tensors = ((made(found, before), made(found, after)), ())
-    assert agrees(found, (K.MAX, positions), EVERY_OTHER, tensors=tensors) is (None if is_right else False)
+    told = verify_pooling(found.head, pooling(part, EVERY_OTHER), found.axes, tensors)
+    assert told.agrees is (None if is_right else False)
+    assert ("its part" in told.told) is not is_right
 
 
 @pytest.mark.parametrize(
@@ -117,53 +149,47 @@ def test_a_part_that_no_gradient_shows_is_named() -> None:
     found = run(Text(lambda s, h, m: s.fc(torch.cat([(9 * h).round().mean(1), h[:, 0]], -1)), 2 * H))
     tensors = ((made(found, "round"), made(found, "mean")), ())
     parts = pooling((K.MEAN, ALL), EVERY_OTHER)
-    told = verify_pooling(found.execution, found.head, parts, found.axes, tensors)
+    told = verify_pooling(found.head, parts, found.axes, tensors)
     assert told.agrees is None
     assert "no gradient leads" in told.told
 
 
-class Longer(nn.Module):
+def longer(use: Callable[[Tensor], Tensor]) -> Made:
     """An encoder that puts a vector of its own before the tokens: one position more than the text has."""
-
-    def __init__(self, use: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.encoder, self.fc, self.use = nn.ModuleDict({"text": Encoder()}), nn.Linear(H, 3), use
-        self.start = nn.Parameter(torch.randn(1, 1, H))
-
-    def forward(self, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        hidden = self.encoder["text"](ids)
-        hidden = torch.cat([self.start.expand(len(hidden), 1, H), hidden], 1)
-        return self.fc(self.use(hidden))
+    torch.manual_seed(0)
+    return Made(
+        lambda s, ids, **mask: s.fc(use(torch.cat([s.start.expand(len(ids), 1, H), s.encoder["text"](ids)], 1))),
+        encoder=nn.ModuleDict({"text": Encoder()}), fc=nn.Linear(H, 3), start=nn.Parameter(torch.randn(1, 1, H)),
+    )  # fmt: skip
 
 
 def without_rows(found: Run) -> Run:
     """The same run, told that its hidden states have one token axis of no text."""
     hidden = {id(tensor): (1,) for tensor in found.head.hidden}
-    return Run(found.execution, found.head, TokenAxes(set(), hidden))
+    return Run(found.head, TokenAxes(set(), hidden))
 
 
 def test_positions_of_rows_are_not_looked_for_where_the_text_has_others() -> None:
-    found = run(Longer(lambda h: torch.tanh(h).mean(1)), {"ids": EXAMPLES["ids"]})
+    found = run(longer(lambda h: torch.tanh(h).mean(1)), IDS)
     (hidden,) = found.head.hidden
     assert hidden.shape[1] == found.execution.probe.length + 1
-    longer = without_rows(found)
+    others = without_rows(found)
     tensors = ((hidden, made(found, "mean")),) * 2
-    assert agrees(longer, (K.MASKED_MEAN, NON_PAD)) is False
-    assert agrees(longer, (K.LAST_NON_PAD_TOKEN, Positions(Where.LAST_NON_PAD))) is False
+    assert agrees(others, (K.MASKED_MEAN, NON_PAD)) is False
+    assert agrees(others, (K.LAST_NON_PAD_TOKEN, Positions(Where.LAST_NON_PAD))) is False
     both = ((K.LAST_NON_PAD_TOKEN, Positions(Where.LAST_NON_PAD)), (K.LAST_TOKEN, LAST))
-    told = verify_pooling(longer.execution, longer.head, pooling(*both), longer.axes, tensors).told
+    told = verify_pooling(others.head, pooling(*both), others.axes, tensors).told
     assert "'rule' reads other" in told
-    given, again = read(longer), replay_head(found.execution, found.head)
-    assert with_weighed_positions(given, longer.execution, longer.head, longer.axes, again) == given
+    given, runs = read(others), ChangedInputs(others.axes, replay_head(found.head))
+    assert with_weighed_positions(given, runs) == given
 
 
 def test_padding_of_a_text_is_not_looked_for_where_the_hidden_states_have_other_positions() -> None:
-    found = run(Longer(lambda h: h.amax(1)), {"ids": EXAMPLES["ids"], "attention_mask": EXAMPLES["attention_mask"]})
+    found = run(longer(lambda h: h.amax(1)), EXAMPLES)
     assert any(row.last + 1 < found.execution.probe.length for row in found.execution.probe.rows)
-    longer = without_rows(found)
-    tensors = ((longer.head.hidden[0], made(found, "amax")), ())
-    assert agrees(longer, (K.MAX, ALL), EVERY_OTHER, tensors=tensors) is None
+    others = without_rows(found)
+    tensors = ((others.head.hidden[0], made(found, "amax")), ())
+    assert agrees(others, (K.MAX, ALL), EVERY_OTHER, tensors=tensors) is None
 
 
 def read(found: Run, kind: PoolingKind = K.WEIGHTED) -> PoolingRead:
@@ -174,19 +200,15 @@ def read(found: Run, kind: PoolingKind = K.WEIGHTED) -> PoolingRead:
 def weighed(head: Head, kind: PoolingKind = K.WEIGHTED) -> tuple[Pooling, bool]:
     """The pooling with its positions, and whether it was changed."""
     found = run(Text(head))
-    again, given = replay_head(found.execution, found.head), read(found, kind)
-    with_positions = with_weighed_positions(given, found.execution, found.head, found.axes, again)
+    given = read(found, kind)
+    with_positions = with_weighed_positions(given, ChangedInputs(found.axes, replay_head(found.head)))
     return with_positions.pooling, with_positions != given
 
 
 def test_a_weighted_sum_says_whether_padding_is_left_out() -> None:
     out, _ = weighed(lambda s, h, m: s.fc((h * (s.attention(h) * m.unsqueeze(-1))).sum(1)))
-    assert (out.rule, out.tokens, out.parts[0].rule) == (
-        "rule, padding left out",
-        (NON_PAD.text,),
-        "rule, padding left out",
-    )
-    assert out.parts[0].positions == NON_PAD
+    assert out.rule == out.parts[0].rule == "rule, padding left out"
+    assert (out.tokens, out.parts[0].positions) == ((NON_PAD.text,), NON_PAD)
     included, _ = weighed(lambda s, h, m: s.fc((h * s.attention(h)).sum(1)))
     assert (included.rule, included.tokens) == ("rule, padding included", (ALL.text,))
     assert included.parts[0].positions == ALL
@@ -209,31 +231,29 @@ def test_only_weighted_sums_that_ran_again_get_positions() -> None:
     assert not weighed(mean, K.MEAN)[1]
     found = run(Text(mean))
     given = read(found)
-    assert with_weighed_positions(given, found.execution, found.head, found.axes, None) is given
-    again = replay_head(found.execution, found.head)
-    nothing = TokenAxes(set(), {})
-    assert with_weighed_positions(given, found.execution, found.head, nothing, again) is given
+    assert with_weighed_positions(given, None) is given
+    nothing = ChangedInputs(TokenAxes(set(), {}), replay_head(found.head))
+    assert with_weighed_positions(given, nothing) is given
 
 
 def test_a_batch_axis_is_no_token_axis() -> None:
     found = run(Text(first))
     axes = TokenAxes(set(), {id(found.head.hidden[0]): (0,)})
-    assert measure_influence(replay_head(found.execution, found.head), found.head, axes) is None
+    assert measure_influence(replay_head(found.head), axes) is None
     both = TokenAxes(set(), {id(found.head.hidden[0]): (0, 1)})
-    measured = measure_influence(replay_head(found.execution, found.head), found.head, both)
+    measured = measure_influence(replay_head(found.head), both)
     assert (measured.axis, measured.length, measured.rows) == (1, 11, ((0,),) * 5)
 
 
 def test_without_a_gradient_nothing_is_compared() -> None:
     found = run(Text(lambda s, h, m: s.fc(h.argmax(1).float())))
-    told = verify_pooling(found.execution, found.head, pooling((K.FIRST_TOKEN, FIRST)), found.axes)
+    told = verify_pooling(found.head, pooling((K.FIRST_TOKEN, FIRST)), found.axes)
     assert (told.agrees, told.positions) == (None, ())
     assert "no gradient reaches" in told.told
 
 
 def test_the_gradient_of_every_tower_counts() -> None:
-    examples = {"ids": EXAMPLES["ids"], "other": EXAMPLES["ids"] + 1}
-    found = run(Towers(lambda s, a, b: s.fc(torch.cat([a[:, 0], b[:, -1].tanh()], -1)), 2 * H), examples)
+    found = run(towers(lambda s, a, b: s.fc(torch.cat([a[:, 0], b[:, -1].tanh()], -1)), 2 * H), PAIRS)
     assert influence(found).rows == ((0, 10),) * 5
     one, other = (operation.outputs[0] for operation in found.head.operations[:2])
     parts = ((K.FIRST_TOKEN, FIRST), (K.LAST_TOKEN, LAST))
@@ -242,39 +262,18 @@ def test_the_gradient_of_every_tower_counts() -> None:
     assert agrees(found, *parts, tensors=((hidden[0], other), (hidden[1], one))) is False
 
 
-class Halves(nn.Module):
-    """One encoder on the whole text and on its first five tokens."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.encoder, self.fc = Encoder(), nn.Linear(2 * H, 3)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        whole, half = self.encoder(ids), self.encoder(ids[:, :5])
-        return self.fc(torch.cat([whole[:, 2], half[:, 4]], -1))
-
-
 def test_hidden_states_of_another_length_do_not_count_among_the_positions() -> None:
-    found = run(Halves(), {"ids": EXAMPLES["ids"]})
+    """One encoder on the whole text and on its first five tokens."""
+    torch.manual_seed(0)
+    model = Made(
+        lambda s, ids: s.fc(torch.cat([s.encoder(ids)[:, 2], s.encoder(ids[:, :5])[:, 4]], -1)),
+        encoder=Encoder(), fc=nn.Linear(2 * H, 3),
+    )  # fmt: skip
+    found = run(model, IDS)
     assert [tensor.shape[1] for tensor in found.head.hidden] in ([11, 5], [5, 11])
     expected = 2 if found.head.hidden[0].shape[1] == 11 else 4
     axes = TokenAxes(set(), {id(tensor): (1,) for tensor in found.head.hidden})
-    assert influence(Run(found.execution, found.head, axes)).rows == ((expected,),) * 5
-
-
-@pytest.mark.parametrize(
-    ("head", "rows"),
-    [
-        (lambda s, h, m: s.fc(h[:, 0] + 1e-13 * h[:, 1]), ((0,),) * 5),  # far below what counts
-        (lambda s, h, m: s.fc(h[:, 0] + 1e-3 * h[:, 1]), ((0, 1),) * 5),
-        (lambda s, h, m: torch.cat([s.fc(h[:, 0]), -s.fc(h[:, 0])], -1), ((0,),) * 5),  # the sum of all scores is 0
-        (lambda s, h, m: s.fc(h[:, 4])[:, 0], ((4,),) * 5),
-        (lambda s, h, m: s.fc(h[torch.arange(len(h)), torch.arange(len(h))]), tuple((row,) for row in range(5))),
-    ],
-)
-def test_positions_that_move_the_scores(head: Head, rows: tuple[tuple[int, ...], ...]) -> None:
-    assert influence(run(Text(head))).rows == rows
+    assert influence(Run(found.head, axes)).rows == ((expected,),) * 5
 
 
 def row_mask(m: Tensor, row: int, value: float) -> Tensor:
@@ -312,53 +311,26 @@ def test_every_row_must_show_what_is_claimed(head: Head, part: Part, is_right: b
     assert agrees(run(Text(head)), part) is is_right
 
 
-class Frames(nn.Module):
-    """Frames of which each row keeps as many as `lengths` says in turn."""
-
-    def __init__(self, lengths: tuple[int, ...]) -> None:
-        super().__init__()
-        self.encoder, self.fc, self.lengths = nn.Sequential(nn.Linear(H, H), nn.ReLU()), nn.Linear(H, 3), lengths
-
-    def forward(self, frames: Tensor) -> Tensor:
-        hidden = self.encoder(frames)
-        count, length = hidden.shape[:2]
-        lengths = torch.tensor([self.lengths[row % len(self.lengths)] for row in range(count)])
-        mask = (torch.arange(length)[None] < lengths[:, None]).unsqueeze(-1).to(hidden.dtype)
-        return self.fc((hidden * mask).sum(1) / mask.sum(1))
-
-
-@pytest.mark.parametrize(("lengths", "is_right"), [((2, 5), True), ((2, 3, 6), True), ((4,), False), ((7,), False)])
-def test_frames_are_masked_where_rows_keep_different_numbers_of_them(lengths: tuple[int, ...], is_right: bool) -> None:
-    found = run(Frames(lengths), {"frames": torch.randn(2, 7, H)})
-    assert agrees(found, (K.MASKED_MEAN, NON_PAD)) is is_right
-
-
-def by_row(h: Tensor, m: Tensor) -> Tensor:
-    """All positions of the first row, the first position of the others."""
-    weights = torch.zeros(*m.shape, 1)
-    weights[:, 0] = 1
-    weights[0] = 1
-    return (h * weights).sum(1)
-
-
 @pytest.mark.parametrize(
-    ("head", "words"),
+    ("frames", "is_right"),
     [
-        (lambda s, h, m: s.fc(h[torch.arange(len(h)), torch.arange(len(h))]), "1 of 11 positions a row"),
-        (lambda s, h, m: s.fc(h[:, 0] + h[:, 5]), "2 of 11 positions a row"),
-        (lambda s, h, m: s.fc(by_row(h, m)), "1 or 11 of 11 positions a row"),
-        (lambda s, h, m: s.fc(h[:, 1]), "only position 1 of 11"),
+        (of_frames((2, 5)), True),
+        (of_frames((2, 3, 4)), True),
+        (of_frames((2, 3, 6)), True),
+        (of_frames((4,)), False),
+        (of_frames((7,)), False),
+        (of_frames((2, 3, 4), gap=slice(None)), False),
+        (of_frames((2, 3, 4), gap=slice(1, 2)), False),
     ],
 )
-def test_positions_of_no_known_rule_are_counted(head: Head, words: str) -> None:
-    found = run(Text(head))
-    told = verify_pooling(found.execution, found.head, pooling(EVERY_OTHER), found.axes).told
-    assert told.endswith(f"by gradient: {words}")
+def test_frames_are_masked_from_the_end_where_rows_keep_different_numbers_of_them(frames: Made, is_right: bool) -> None:
+    found = run(frames, {"frames": torch.randn(2, 7, H)})
+    assert agrees(found, (K.MASKED_MEAN, NON_PAD)) is is_right
 
 
 def test_a_run_that_was_made_already_is_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     found = run(Text(first))
-    runs = ChangedInputs(found.execution, found.head, found.axes, replay_head(found.execution, found.head))
+    runs = ChangedInputs(found.axes, replay_head(found.head))
     monkeypatch.setattr(verify, "replay_head", None)
     claim = pooling((K.FIRST_TOKEN, FIRST))
-    assert verify_pooling(found.execution, found.head, claim, found.axes, (), runs).agrees is True
+    assert verify_pooling(found.head, claim, found.axes, (), runs).agrees is True

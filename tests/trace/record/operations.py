@@ -8,7 +8,7 @@ from torch import nn
 from torchlens.backends.torch.wrappers import unwrap_torch
 
 from headscope.core.trace.record.base import base_module
-from headscope.facts import Head, HeadTrace, Stage
+from headscope.facts import Head, HeadTrace
 
 SILENT = {
     "to", "float", "half", "bfloat16", "double", "type", "type_as", "contiguous", "clone", "detach", "expand_as", "cpu",
@@ -100,8 +100,3 @@ def _path(operation: Any) -> str:
 def bound(shape: tuple[int | str, ...], sizes: dict[str, int]) -> tuple[int, ...]:
     """A shape with its symbolic axes as numbers."""
     return tuple(sizes[axis] if isinstance(axis, str) else axis for axis in shape)
-
-
-def last_shape(stages: tuple[Stage, ...], hidden: tuple[int | str, ...]) -> tuple[int | str, ...]:
-    """The shape of the scores."""
-    return stages[-1].output_shape if stages else hidden

@@ -9,14 +9,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import BertConfig, BertModel
 
 import headscope
 from headscope.errors import Unsupported
 from headscope.facts import HeadTrace, PoolingKind
-from tests.trace.heads import LABELS, Encoder, H, Text, Towers, trace, without_first
-
-IDS = torch.arange(3, 15).reshape(2, 6)
+from tests.trace.heads import IDS, LABELS, PAIRS, Encoder, H, Made, Text, bert, towers, trace, without_first
 
 
 def assert_open(traced: HeadTrace, reason: str) -> None:
@@ -40,39 +37,28 @@ def test_rows_that_are_read_one_by_one(head: Any) -> None:
     assert_open(trace(Text(head)), "takes single rows out of the batch")
 
 
-class TwoEncoders(nn.Module):
-    def __init__(self, head: Callable[[TwoEncoders, Tensor, Tensor], Tensor], width: int = H) -> None:
-        super().__init__()
-        self.encoder, self.second, self.fc = Encoder(), Encoder(), nn.Linear(width, LABELS)
-        self.head = head
-
-    def forward(self, ids: Tensor, other: Tensor) -> Tensor:
-        return self.head(self, self.encoder(ids), self.second(other))
-
-
 def test_two_encoders_without_a_declared_base() -> None:
-    both = TwoEncoders(lambda s, a, b: s.fc(torch.cat([a[:, 0], b.mean(1)], -1)), 2 * H)
-    assert_open(trace(both, {"ids": IDS, "other": IDS}), "the hidden states of second as well as on those of encoder")
-    one = TwoEncoders(lambda s, a, b: s.fc(a[:, 0]))
-    assert trace(one, {"ids": IDS, "other": IDS}).formula == "logits = fc(h[0])"
-    same = Towers(lambda s, a, b: s.fc(a[:, 0] - b[:, 0]))
-    assert trace(same, {"ids": IDS, "other": IDS}).not_determined == ()
+    def two(head: Callable[[Any, Tensor, Tensor], Tensor], width: int = H) -> HeadTrace:
+        model = Made(
+            lambda s, ids, other: head(s, s.encoder(ids), s.second(other)),
+            encoder=Encoder(), second=Encoder(), fc=nn.Linear(width, LABELS),
+        )  # fmt: skip
+        return trace(model, PAIRS)
+
+    both = two(lambda s, a, b: s.fc(torch.cat([a[:, 0], b.mean(1)], -1)), 2 * H)
+    assert_open(both, "the hidden states of second as well as on those of encoder")
+    assert two(lambda s, a, b: s.fc(a[:, 0])).formula == "logits = fc(h[0])"
+    assert trace(towers(lambda s, a, b: s.fc(a[:, 0] - b[:, 0])), PAIRS).not_determined == ()
 
 
-class LargeHead(nn.Module):
-    """A classifier of each token that is larger than the encoder."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.encoder = Encoder()
-        self.classifier = nn.Sequential(nn.Linear(H, 160), nn.ReLU(), nn.Linear(160, LABELS))
-
-    def forward(self, ids: Tensor) -> Tensor:
-        return self.classifier(self.encoder(ids)).mean(1)
+def large() -> nn.Module:
+    """A classifier that is larger than the encoder."""
+    return nn.Sequential(nn.Linear(H, 160), nn.ReLU(), nn.Linear(160, LABELS))
 
 
 def test_a_head_that_is_larger_than_its_encoder() -> None:
-    assert_open(trace(LargeHead(), {"ids": IDS}), "classifier reads what encoder makes, and no weights come after it")
+    model = Made(lambda s, ids: s.classifier(s.encoder(ids)).mean(1), encoder=Encoder(), classifier=large())
+    assert_open(trace(model, IDS), "classifier reads what encoder makes, and no weights come after it")
 
 
 class Convolutions(nn.Module):
@@ -87,85 +73,57 @@ class Convolutions(nn.Module):
         return self.out(torch.cat([conv(hidden.transpose(1, 2)).relu().amax(2) for conv in self.convs], 1))
 
 
-class Pooling(nn.Module):
-    """A head in modules of its own on an encoder."""
-
-    def __init__(self, encoder: nn.Module, *head: nn.Module, first: bool = False) -> None:
-        super().__init__()
-        self.encoder, self.part = encoder, head[0]
-        self.rest = head[1] if len(head) > 1 else None
-        self.first = first
-
-    def forward(self, ids: Tensor) -> Tensor:
-        found = self.encoder(ids)
-        hidden = found if isinstance(found, Tensor) else found.last_hidden_state
-        scores = self.part(hidden[:, 0] if self.first else hidden)
-        return scores if self.rest is None else self.rest(scores)
-
-
-def bert() -> BertModel:
-    sizes = {"hidden_size": H, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 16}
-    return BertModel(BertConfig(vocab_size=40, max_position_embeddings=32, **sizes))
-
-
 def numbers(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
 def test_a_textcnn_that_is_larger_than_the_model_of_transformers_below_it() -> None:
-    model = Pooling(bert(), Convolutions(LABELS))
-    assert numbers(model.part) > numbers(model.encoder)
-    report = headscope.inspect(model, example_inputs={"ids": IDS})
-    assert report.model.parameters.head == numbers(model.part)
-    assert report.model.parameters.base == numbers(model.encoder)
+    encoder, part = bert(vocab_size=40, max_position_embeddings=32), Convolutions(LABELS)
+    assert numbers(part) > numbers(encoder)
+    model = Made(lambda s, ids: s.part(s.encoder(ids).last_hidden_state), encoder=encoder, part=part)
+    report = headscope.inspect(model, example_inputs=IDS)
+    assert report.model.parameters.head == numbers(part)
+    assert report.model.parameters.base == numbers(encoder)
     assert report.not_determined == ()
 
 
 def test_convolutions_in_a_list_are_no_base_model() -> None:
-    class Listed(Convolutions):
-        def __init__(self) -> None:
-            super().__init__(LABELS)
-            self.encoder = Encoder()
-
-        def forward(self, ids: Tensor) -> Tensor:
-            return super().forward(self.encoder(ids))
-
-    model = Listed()
-    report = headscope.inspect(model, example_inputs={"ids": IDS})
-    assert report.model.parameters.head == numbers(model.convs) + numbers(model.out)
+    part = Convolutions(LABELS)
+    model = Made(
+        lambda s, ids: Convolutions.forward(s, s.encoder(ids)), encoder=Encoder(), convs=part.convs, out=part.out
+    )
+    report = headscope.inspect(model, example_inputs=IDS)
+    assert report.model.parameters.head == numbers(part)
     assert report.head.formula == "logits = out([max(relu(convs.0(h))); max(relu(convs.1(h)))])"
 
 
 @pytest.mark.parametrize(
-    ("rest", "why"), [((), "no weights come after it"), ((nn.Linear(16, LABELS),), "pools what it makes")]
+    ("outputs", "rest", "why"),
+    [(LABELS, nn.Identity(), "no weights come after it"), (16, nn.Linear(16, LABELS), "pools what it makes")],
 )
-def test_a_textcnn_that_is_larger_than_an_encoder_without_a_type(rest: tuple[nn.Module, ...], why: str) -> None:
-    model = Pooling(Encoder(), Convolutions(16 if rest else LABELS), *rest)
-    assert_open(trace(model, {"ids": IDS}), f"part reads what encoder makes, and {why}")
+def test_a_textcnn_that_is_larger_than_an_encoder_without_a_type(outputs: int, rest: nn.Module, why: str) -> None:
+    model = Made(
+        lambda s, ids: s.rest(s.part(s.encoder(ids))), encoder=Encoder(), part=Convolutions(outputs), rest=rest
+    )
+    assert_open(trace(model, IDS), f"part reads what encoder makes, and {why}")
 
 
 def test_a_large_head_after_the_token_axis_is_not_doubted() -> None:
-    large = nn.Sequential(nn.Linear(H, 160), nn.ReLU(), nn.Linear(160, LABELS))
-    model = Pooling(Encoder(), large, first=True)
-    report = headscope.inspect(model, example_inputs={"ids": IDS})
-    assert report.model.parameters.head == numbers(large)
+    model = Made(lambda s, ids: s.part(s.encoder(ids)[:, 0]), encoder=Encoder(), part=large())
+    report = headscope.inspect(model, example_inputs=IDS)
+    assert report.model.parameters.head == numbers(large())
     assert report.not_determined == ()
 
 
 def test_a_second_encoder_is_not_part_of_the_head() -> None:
-    class Pair(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.one, self.other, self.fc = bert(), bert(), nn.Linear(2 * H, LABELS)
-
-        def forward(self, ids: Tensor) -> Tensor:
-            return self.fc(torch.cat([self.one(ids)[0][:, 0], self.other(ids)[0][:, 0]], -1))
-
-    model = Pair()
-    report = headscope.inspect(model, example_inputs={"ids": IDS})
+    one, other, fc = bert(), bert(), nn.Linear(2 * H, LABELS)
+    model = Made(
+        lambda s, ids: s.fc(torch.cat([s.one(ids)[0][:, 0], s.other(ids)[0][:, 0]], -1)), one=one, other=other, fc=fc
+    )
+    report = headscope.inspect(model, example_inputs=IDS)
     assert [item.name for item in report.head.parameters] == ["fc.weight", "fc.bias"]
-    assert report.model.parameters.head == numbers(model.fc)
-    assert report.model.parameters.base == numbers(model) - numbers(model.fc)
+    assert report.model.parameters.head == numbers(fc)
+    assert report.model.parameters.base == numbers(one) + numbers(other)
     assert re.search(r"\bof other\b.*\bof one\b", report.not_determined[0].reason)
 
 

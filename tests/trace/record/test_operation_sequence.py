@@ -13,7 +13,6 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from headscope.core.model.classes.catalog import classes_of_task
 from headscope.core.model.quiet import quiet
 from headscope.core.trace import TokenNames, trace_head
 from headscope.core.trace.batch.probe_batch import ProbeBatch, build_probe
@@ -22,28 +21,17 @@ from headscope.facts import HeadTrace, Task
 
 pytest.importorskip("torchlens")
 
-from tests.trace.record.operations import bound, last_shape, ours, theirs
-from tests.trace.small import small_model
+from tests.trace.record.operations import bound, ours, theirs
+from tests.trace.small import small_model, spread
 
 FLOOR = 60
 SECONDS = 5
 _EACH = {Task.SEQUENCE_CLASSIFICATION: 22, Task.TOKEN_CLASSIFICATION: 15, Task.IMAGE_CLASSIFICATION: 9}
-_OTHERS = 6
+CLASSES = spread(dict.fromkeys(Task, 6) | _EACH)
 _FOLDED = ("BigBirdForSequenceClassification", "NystromformerForSequenceClassification")
 _WHY_FOLDED = "its activation is a module that the model does not register: one stage here, its single lines there"
 
 
-def _spread() -> list[tuple[Task, str, str]]:
-    """Classes of every task, evenly from the whole alphabet."""
-    chosen = []
-    for task in Task:
-        classes = sorted((name, model_type) for model_type, name in classes_of_task(task).items())
-        step = max(1, len(classes) // _EACH.get(task, _OTHERS))
-        chosen += [(task, name, model_type) for name, model_type in classes[::step]]
-    return chosen
-
-
-CLASSES = _spread()
 _agreed: list[str] = []
 
 
@@ -112,7 +100,8 @@ def _shapes(trace: HeadTrace, probe: ProbeBatch) -> tuple[tuple[int, ...], tuple
         "batch*sequence": sizes.batch * sizes.length,
         "batch*choices*sequence": probe.batch * sizes.length,
     }
-    return bound(trace.hidden_shape, named), bound(last_shape(trace.stages, trace.hidden_shape), named)
+    scores = trace.stages[-1].output_shape if trace.stages else trace.hidden_shape
+    return bound(trace.hidden_shape, named), bound(scores, named)
 
 
 def test_enough_classes_were_compared(request: pytest.FixtureRequest) -> None:

@@ -9,27 +9,24 @@ from headscope.core.trace import trace_head
 from headscope.core.upstream.torch import on_meta
 from headscope.errors import Unsupported
 from headscope.facts import Task
-
-SIZES = {"vocab_size": 99, "d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
-         "decoder_attention_heads": 2, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}  # fmt: skip
+from tests.families import FAMILIES
 
 
-def _bart(**fields: Any) -> Any:
-    config: Any = transformers.BartConfig
+def _bart(pad: int) -> Any:
     with on_meta():
-        return transformers.BartForSequenceClassification(config(**SIZES, **fields)).eval()
+        return FAMILIES["bart"].build("BartForSequenceClassification", pad_token_id=pad, eos_token_id=2)
 
 
 def test_a_batch_that_fails_by_its_padding_is_traced_without() -> None:
-    trace = trace_head(_bart(pad_token_id=2, eos_token_id=2), Task.SEQUENCE_CLASSIFICATION).trace
+    trace = trace_head(_bart(2), Task.SEQUENCE_CLASSIFICATION).trace
     (note,) = (item for item in trace.notes if "seen without padding" in item)
     assert "same number of <eos> tokens" in note and trace.pooling.kind.value == "eos_token"
-    plain = trace_head(_bart(pad_token_id=1, eos_token_id=2), Task.SEQUENCE_CLASSIFICATION).trace
+    plain = trace_head(_bart(1), Task.SEQUENCE_CLASSIFICATION).trace
     assert not any("without padding" in item for item in plain.notes) and plain.pooling.kind is trace.pooling.kind
 
 
 def test_another_failure_is_not_blamed_on_padding() -> None:
-    model = _bart(pad_token_id=2, eos_token_id=2)
+    model = _bart(2)
     model.forward = lambda **given: 1 / 0
     with pytest.raises(Unsupported, match="ZeroDivisionError"):
         trace_head(model, Task.SEQUENCE_CLASSIFICATION)

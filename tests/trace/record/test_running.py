@@ -1,7 +1,6 @@
 """One forward: what it may fail with, what is lent to it, and a model that is afterwards as it was before."""
 
 import re
-import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,44 +8,31 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import (
-    BartConfig,
-    BartForSequenceClassification,
-    BertForMultipleChoice,
-    BertForSequenceClassification,
-    BertForTokenClassification,
-    DebertaV2ForSequenceClassification,
-    GPT2Config,
-    GPT2ForSequenceClassification,
-    LlamaConfig,
-    LlamaForSequenceClassification,
-    T5Config,
-    T5ForSequenceClassification,
-    Wav2Vec2Config,
-    Wav2Vec2ForSequenceClassification,
-)
+from transformers import PreTrainedModel, Wav2Vec2Config, Wav2Vec2ForSequenceClassification
 
 import headscope
 from headscope.core.trace.slice.observe import observe_inputs
 from headscope.errors import Unsupported
 from headscope.facts import PoolingKind
 from tests.edits import edit_json
+from tests.families import FAMILIES
+from tests.trace.heads import IDS, Made
 
 EXAMPLES = {"x": torch.randn(2, 4, generator=torch.Generator().manual_seed(3))}
+TEXT = {"input_ids": IDS["ids"]}
 
 
-def gpt2(**changes: Any) -> GPT2ForSequenceClassification:
+def classifier(family: str, **changes: Any) -> PreTrainedModel:
+    return FAMILIES[family].build(FAMILIES[family].classifier, **changes)
+
+
+def gpt2(**changes: Any) -> PreTrainedModel:
     """As people have it: no pad token."""
-    torch.manual_seed(0)
-    sizes = {"vocab_size": 99, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, "num_labels": 3}
-    ends = {"bos_token_id": 98, "eos_token_id": 98}
-    return GPT2ForSequenceClassification(GPT2Config(**(sizes | ends | changes)))
+    return classifier("gpt2", num_labels=3, bos_token_id=98, eos_token_id=98, **changes)
 
 
-def llama() -> LlamaForSequenceClassification:
-    return LlamaForSequenceClassification(LlamaConfig(
-        vocab_size=99, hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=37, num_labels=3,
-    ))  # fmt: skip
+def llama() -> PreTrainedModel:
+    return classifier("llama", num_labels=3, num_hidden_layers=1)
 
 
 @pytest.mark.parametrize("build", [gpt2, llama])
@@ -84,16 +70,8 @@ def test_the_sentence_is_true_of_one_text_and_of_several_without_a_pad_token(bui
 
 
 def test_a_pad_token_is_lent_to_a_model_inside_another() -> None:
-    class Wrapper(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = gpt2()
-
-        def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-            return self.inner(input_ids, attention_mask=attention_mask).logits
-
-    ids = torch.randint(3, 90, (2, 6))
-    report = headscope.inspect(Wrapper(), example_inputs={"input_ids": ids, "attention_mask": torch.ones_like(ids)})
+    wrapper = Made(lambda s, **inputs: s.inner(**inputs).logits, inner=gpt2())
+    report = headscope.inspect(wrapper, example_inputs=TEXT | {"attention_mask": torch.ones(2, 6, dtype=torch.long)})
     assert report.head.pooling.kind is PoolingKind.LAST_NON_PAD_TOKEN
 
 
@@ -110,26 +88,23 @@ def test_no_pad_token_is_lent_for_somebodys_own_inputs() -> None:
     assert torch.equal(one.logits, expected)
 
 
-class Ends(nn.Module):
-    def __init__(self, error: BaseException) -> None:
-        super().__init__()
-        self.fc = nn.Linear(4, 3)
-        self.error = error
+def ends_by(error: BaseException) -> Made:
+    def fails(s: Any, x: Tensor) -> Tensor:
+        raise error
 
-    def forward(self, x: Tensor) -> Tensor:
-        raise self.error
+    return Made(fails, fc=nn.Linear(4, 3))
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), ValueError("not\nthis"), MemoryError(), RecursionError("deep")])
 def test_whatever_a_forward_raises_is_one_sentence(error: BaseException) -> None:
     with pytest.raises(Unsupported) as caught:
-        headscope.inspect(Ends(error), example_inputs=EXAMPLES)
+        headscope.inspect(ends_by(error), example_inputs=EXAMPLES)
     assert type(error).__name__ in caught.value.message
     assert "\n" not in caught.value.message
 
 
 def test_an_interruption_passes() -> None:
-    model = Ends(KeyboardInterrupt()).train()
+    model = ends_by(KeyboardInterrupt()).train()
     with pytest.raises(KeyboardInterrupt):
         headscope.inspect(model, example_inputs=EXAMPLES)
     assert model.fc.training
@@ -185,41 +160,27 @@ def test_a_forward_leaves_nothing_behind() -> None:
     assert (model.history, model.cache) == ([], {})
     assert torch.equal(torch.get_rng_state(), random)
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())
+    assert not nn.modules.module._global_forward_hooks and not nn.modules.module._global_forward_pre_hooks
 
 
 def test_the_layers_that_a_model_returns_are_as_many_after_an_examination_as_before() -> None:
     """Transformers collects them with hooks that it adds in the first forward that asks for them."""
-    torch.manual_seed(0)
-    model, ids = llama().eval(), torch.tensor([[5, 6, 7]])
-    untouched, same = llama().eval(), torch.tensor([[5, 6, 7]])
+    model, untouched, ids = llama(), llama(), torch.tensor([[5, 6, 7]])
     headscope.inspect(model)
     run = {"attention_mask": torch.ones(1, 3), "output_hidden_states": True}
-    headscope.inspect(Layers(model), example_inputs={"input_ids": torch.randint(3, 90, (2, 6))})
-    headscope.inspect(Layers(model), example_inputs={"input_ids": torch.randint(3, 90, (2, 6))})
-    assert len(model(ids, **run).hidden_states) == len(untouched(same, **run).hidden_states) == 2
+    for _ in range(2):
+        headscope.inspect(of_layers(model), example_inputs=TEXT)
+    assert len(model(ids, **run).hidden_states) == len(untouched(ids, **run).hidden_states) == 2
 
 
-class Layers(nn.Module):
+def of_layers(inner: nn.Module) -> Made:
     """The score of the first token of the embeddings and of the layer above."""
 
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-        self.fc = nn.Linear(64, 3)
+    def scores(s: Any, input_ids: Tensor) -> Tensor:
+        below, above = s.inner.model(input_ids, output_hidden_states=True).hidden_states
+        return s.fc(torch.cat([below[:, 0], above[:, 0]], -1))
 
-    def forward(self, input_ids: Tensor) -> Tensor:
-        below, above = self.inner.model(input_ids, output_hidden_states=True).hidden_states
-        return self.fc(torch.cat([below[:, 0], above[:, 0]], -1))
-
-
-def sounds(**changes: Any) -> Wav2Vec2ForSequenceClassification:
-    torch.manual_seed(0)
-    sizes = {
-        "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 20,
-        "conv_dim": (16, 16), "conv_stride": (5, 2), "conv_kernel": (10, 3), "num_conv_pos_embeddings": 16,
-        "num_conv_pos_embedding_groups": 4, "classifier_proj_size": 12, "num_feat_extract_layers": 2,
-    }  # fmt: skip
-    return Wav2Vec2ForSequenceClassification(Wav2Vec2Config(**(sizes | changes)))
+    return Made(scores, inner=inner, fc=nn.Linear(64, 3))
 
 
 @pytest.mark.parametrize(
@@ -233,7 +194,13 @@ def sounds(**changes: Any) -> Wav2Vec2ForSequenceClassification:
 )
 def test_a_loss_that_problem_type_does_not_choose_is_the_one_that_ran(changes: dict[str, Any], tmp_path: Path) -> None:
     """With labels of another form the forward fails; what that attempt leaves must not reach the next one."""
-    model = sounds(use_weighted_layer_sum=True, **changes).eval()
+    sizes = {
+        "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 20,
+        "conv_dim": (16, 16), "conv_stride": (5, 2), "conv_kernel": (10, 3), "num_conv_pos_embeddings": 16,
+        "num_conv_pos_embedding_groups": 4, "classifier_proj_size": 12, "num_feat_extract_layers": 2,
+    }  # fmt: skip
+    config: Any = Wav2Vec2Config
+    model = Wav2Vec2ForSequenceClassification(config(**sizes, use_weighted_layer_sum=True, **changes)).eval()
     labels = torch.zeros(2, dtype=torch.long)
     with torch.no_grad():
         out = model(torch.randn(2, 400), labels=labels)
@@ -249,24 +216,23 @@ def test_a_loss_that_problem_type_does_not_choose_is_the_one_that_ran(changes: d
 
 
 @pytest.mark.parametrize(
-    ("cls", "reads"),
+    ("family", "name", "reads"),
     [
-        (BertForSequenceClassification, True),
-        (DebertaV2ForSequenceClassification, True),
-        (BertForTokenClassification, False),
-        (BertForMultipleChoice, False),
+        ("bert", "BertForSequenceClassification", True),
+        ("deberta-v2", "DebertaV2ForSequenceClassification", True),
+        ("bert", "BertForTokenClassification", False),
+        ("bert", "BertForMultipleChoice", False),
     ],
 )
-def test_whether_a_forward_reads_the_problem_type_is_seen(cls: Any, reads: bool) -> None:
+def test_whether_a_forward_reads_the_problem_type_is_seen(family: str, name: str, reads: bool) -> None:
     """The oracle is the forward itself: a problem type that does not exist makes it compute no loss, or another."""
-    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 37}
-    model = cls(cls.config_class(vocab_size=99, num_labels=3, **sizes)).eval()
+    model = FAMILIES[family].build(name, num_labels=3)
     report = headscope.inspect(model)
     assert report.model.reads_problem_type is reads
     assert ("problem_type not set" in str(report)) is reads
-    shape = (2, 3, 4) if cls is BertForMultipleChoice else (2, 4)
+    shape = (2, 3, 4) if name == "BertForMultipleChoice" else (2, 4)
     ids = torch.ones(shape, dtype=torch.long)
-    targets = torch.zeros(shape if cls is BertForTokenClassification else 2, dtype=torch.long)
+    targets = torch.zeros(shape if name == "BertForTokenClassification" else 2, dtype=torch.long)
     plain = model(ids, labels=targets).loss
     vars(model.config)["problem_type"] = "multi_label_classification"
     try:
@@ -277,8 +243,7 @@ def test_whether_a_forward_reads_the_problem_type_is_seen(cls: Any, reads: bool)
 
 
 def test_a_module_without_a_configuration_has_no_names_for_its_classes() -> None:
-    ids = torch.randint(3, 90, (2, 6))
-    report = headscope.inspect(Layers(llama()), example_inputs={"input_ids": ids})
+    report = headscope.inspect(of_layers(llama()), example_inputs=TEXT)
     assert (report.model.num_labels, report.model.labels) == (3, ())
     assert "LABEL_0" not in str(report)
     assert "problem_type" not in str(report)
@@ -314,31 +279,20 @@ def test_what_a_forward_returns_has_scores_or_is_refused(made: Any, found: int |
 def test_there_is_one_way_to_run_a_forward() -> None:
     folder = Path(headscope.__file__).parent
     pattern = r"\bmodel\(|\bmodule\(|recording\(|_(?:run|record_forward)\(model[,)]"
-    found = subprocess.run(  # renderers know no PyTorch: what they call a model is in the code that they write
-        ["grep", "-rnE", pattern, "--include=*.py", "--exclude-dir=screen", str(folder)],
-        capture_output=True, text=True, check=False,
-    ).stdout.splitlines()  # fmt: skip
-    calls = {Path(line.partition(":")[0]).name for line in found if not re.search(r"def \w+\(", line)}
+    # Renderers know no PyTorch: what they call a model is in the code that they write.
+    files = [path for path in folder.rglob("*.py") if "screen" not in path.parts]
+    found = [(path.name, line) for path in files for line in path.read_text(encoding="utf-8").splitlines()
+             if re.search(pattern, line) and not re.search(r"def \w+\(", line)]  # fmt: skip
+    calls = {name for name, _ in found}
     records, predicts = {"execution.py"}, {"inference.py"}
     proves = {"head_proof.py", "adapter_head.py", "proof.py"}  # in a process of its own, what a user will run
     tries = {"observing.py"}  # a model as its user calls it
     assert calls == records | predicts | proves | tries, found
 
 
-@pytest.mark.parametrize(
-    ("cls", "made"),
-    [
-        (T5ForSequenceClassification, T5Config(vocab_size=99, d_model=32, d_kv=8, d_ff=37, num_layers=1, num_heads=4)),
-        (
-            BartForSequenceClassification,
-            BartConfig(
-                vocab_size=99, d_model=32, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=32, decoder_ffn_dim=32
-            ),
-        ),
-    ],
-)
-def test_a_decoder_without_a_start_says_what_to_set(cls: Any, made: Any, tmp_path: Path) -> None:
-    cls(made).save_pretrained(tmp_path)
+@pytest.mark.parametrize("family", ["t5", "bart"])
+def test_a_decoder_without_a_start_says_what_to_set(family: str, tmp_path: Path) -> None:
+    classifier(family).save_pretrained(tmp_path)
     edit_json(tmp_path / "config.json", {"decoder_start_token_id": None})
     (gap,) = headscope.inspect(str(tmp_path)).not_determined
     told = re.search(r"decoder_start_token_id isn't set.*\(usually (\d+)\)", gap.reason)

@@ -13,8 +13,7 @@ from torch.nn import functional
 from headscope.core.trace.proof.agreement import look_at
 from headscope.core.trace.replay.picks import TokenNames
 from headscope.core.trace.replay.replay import replay_head
-from headscope.facts import Positions, Where
-from tests.trace.heads import FIRST, LABELS, H, Text, run, trace
+from tests.trace.heads import FIRST, LABELS, Encoder, H, Text, at, first, run, trace
 
 
 def written(change: Callable[[Tensor], Any]) -> Callable[[Text, Tensor, Tensor], Tensor]:
@@ -107,16 +106,15 @@ def test_a_head_that_writes_gives_its_own_scores_again(head: Any) -> None:
     model, inputs = found.execution.model, found.execution.probe.inputs
     with torch.no_grad():
         hidden, expected = model.encoder(inputs["ids"]), model(**inputs)
-    again = replay_head(found.execution, found.head, {id(found.head.hidden[0]): hidden})
+    again = replay_head(found.head, {id(found.head.hidden[0]): hidden})
     assert torch.allclose(again.logits[0], expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("head", [head for head, _ in FOLLOWED if head is not into_a_buffer])
 def test_a_skeleton_writes_the_same(head: Any) -> None:
-    real, skeleton = trace(Text(head)), Text(head)
-    skeleton.to("meta")
-    assert trace(skeleton).formula == real.formula
-    assert [stage.operation for stage in trace(skeleton).stages] == [stage.operation for stage in real.stages]
+    real, skeleton = (trace(Text(head).to(device)) for device in ("cpu", "meta"))
+    assert skeleton.formula == real.formula
+    assert [stage.operation for stage in skeleton.stages] == [stage.operation for stage in real.stages]
 
 
 def view_of_a_position(s: Text, h: Tensor, m: Tensor) -> Tensor:
@@ -172,9 +170,7 @@ LOST = (
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 @pytest.mark.parametrize("head", LOST)
 def test_a_write_through_another_tensor_leaves_the_head_path_open(head: Any, device: str) -> None:
-    module = Text(head)
-    module.to(device)
-    traced = trace(module)
+    traced = trace(Text(head).to(device))
     assert traced.formula == ""
     assert traced.pooling.tokens == ()
     [gap] = traced.not_determined
@@ -182,18 +178,14 @@ def test_a_write_through_another_tensor_leaves_the_head_path_open(head: Any, dev
 
 
 def test_a_write_inside_the_encoder_leaves_the_head_as_it_is() -> None:
-    class Wrapped(nn.Module):
-        def __init__(self, inner: nn.Module) -> None:
-            super().__init__()
-            self.inner = inner
-
+    class Writing(Encoder):
         def forward(self, ids: Tensor) -> Tensor:
-            hidden = self.inner(ids)
+            hidden = super().forward(ids)
             hidden[:, 0].mul_(2)
             return hidden + 0 * hidden.transpose(1, 2).transpose(1, 2)
 
-    module = Text(lambda s, h, m: s.fc(h[:, 0]))
-    module.encoder = Wrapped(module.encoder)
+    module = Text(first)
+    module.encoder = Writing()
     traced = trace(module)
     assert traced.formula == "logits = fc(h[0])"
     assert traced.pooling.parts[0].positions == FIRST
@@ -207,15 +199,15 @@ def test_a_mask_keeps_the_values_that_it_had_when_it_was_read() -> None:
         return s.fc((everything - h * mask).sum(1))
 
     found = run(Text(head))
-    again = replay_head(found.execution, found.head, {id(found.head.hidden[0]): found.head.hidden[0].detach()})
+    again = replay_head(found.head, {id(found.head.hidden[0]): found.head.hidden[0].detach()})
     assert torch.allclose(again.logits[0], found.execution.logits[0], atol=1e-6)
 
 
 def test_scores_that_the_recorded_operations_do_not_give_leave_the_head_path_open() -> None:
-    found = run(Text(lambda s, h, m: s.fc(h[:, 0])))
-    assert look_at(found.execution, found.head, TokenNames()).unfaithful == ()
+    found = run(Text(first))
+    assert look_at(found.head, TokenNames()).unfaithful == ()
     found.execution.logits[0].data.add_(1)
-    seen = look_at(found.execution, found.head, TokenNames())
+    seen = look_at(found.head, TokenNames())
     assert seen.formula.text == ""
     assert "other scores" in seen.unfaithful[0]
 
@@ -224,7 +216,7 @@ def test_scores_that_the_recorded_operations_do_not_give_leave_the_head_path_ope
 def test_values_without_a_gradient_are_read_all_the_same(cut: Callable[[Tensor], Tensor]) -> None:
     traced = trace(Text(lambda s, h, m: s.fc(cut(h[:, 2]))))
     assert traced.formula == "logits = fc(h[2])"
-    assert traced.pooling.parts[0].positions == Positions(Where.INDEX, 2)
+    assert traced.pooling.parts[0].positions == at(2)
     assert traced.verification.agrees is True
 
 

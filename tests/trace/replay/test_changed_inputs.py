@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -9,15 +11,15 @@ from torch import Tensor, nn
 from headscope.core.trace.replay.changed_inputs import ChangedInputs, constant_hidden, keeps_equal_vectors
 from headscope.core.trace.replay.replay import replay_head
 from headscope.core.trace.slice.axes import TokenAxes
-from tests.trace.heads import EXAMPLES, H, Run, Text, Towers, run
+from tests.trace.heads import PAIRS, H, Made, Run, Text, mean, run, towers
 
 
 def changed(found: Run) -> ChangedInputs:
-    return ChangedInputs(found.execution, found.head, found.axes, replay_head(found.execution, found.head))
+    return ChangedInputs(found.axes, replay_head(found.head))
 
 
 def test_loud_padding_is_a_hundred_times_as_large_of_either_sign_and_the_text_is_untouched() -> None:
-    found = run(Text(lambda s, h, m: s.fc(h.mean(1))))
+    found = run(Text(mean))
     runs = changed(found)
     (usual,) = runs.usual.hidden
     for factor, loud in zip((100, -100), runs.loud, strict=True):
@@ -29,23 +31,17 @@ def test_loud_padding_is_a_hundred_times_as_large_of_either_sign_and_the_text_is
     assert {row.last < usual.shape[1] - 1 for row in found.execution.probe.rows} == {True, False}
 
 
-class Whole(nn.Module):
-    """Beside the text's hidden states: those of each row as one vector, of other texts, and of five tokens."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.encoder = nn.ModuleDict({"text": nn.Embedding(40, H), "row": nn.Linear(H, H)})
-        self.fc = nn.Linear(4 * H, 3)
-
-    def forward(self, ids: Tensor, attention_mask: Tensor) -> Tensor:
-        hidden, few, five = (self.encoder["text"](part) for part in (ids, ids[:2], ids[:, :5]))
-        others = few.mean((0, 1)).expand(len(ids), H)
-        return self.fc(torch.cat([hidden[:, 0], self.encoder["row"](hidden[:, 0]), others, five.mean(1)], -1))
-
-
 def test_only_hidden_states_of_the_text_hold_padding() -> None:
-    found = run(Whole())
+    """Beside them: those of each row as one vector, of other texts, and of five tokens."""
+
+    def scores(s: Any, ids: Tensor, attention_mask: Tensor) -> Tensor:
+        hidden, few, five = (s.encoder["text"](part) for part in (ids, ids[:2], ids[:, :5]))
+        others = few.mean((0, 1)).expand(len(ids), H)
+        return s.fc(torch.cat([hidden[:, 0], s.encoder["row"](hidden[:, 0]), others, five.mean(1)], -1))
+
+    torch.manual_seed(0)
+    encoder = nn.ModuleDict({"text": nn.Embedding(40, H), "row": nn.Linear(H, H)})
+    found = run(Made(scores, encoder=encoder, fc=nn.Linear(4 * H, 3)))
     runs = changed(found)
     shapes = {tuple(item.shape) for item in runs.usual.hidden}
     rows, length = found.execution.probe.batch, found.execution.probe.length
@@ -58,8 +54,7 @@ def test_only_hidden_states_of_the_text_hold_padding() -> None:
 
 
 def test_constant_hidden_states_hold_one_vector_everywhere() -> None:
-    examples = {"ids": EXAMPLES["ids"], "other": EXAMPLES["ids"] + 1}
-    found = run(Towers(lambda s, a, b: s.fc(torch.cat([a.mean(1), b.mean(1)], -1)), 2 * H), examples)
+    found = run(towers(lambda s, a, b: s.fc(torch.cat([a.mean(1), b.mean(1)], -1)), 2 * H), PAIRS)
     given = constant_hidden(found.head, found.axes)
     assert [given[id(tensor)].shape for tensor in found.head.hidden] == [tensor.shape for tensor in found.head.hidden]
     vectors = []
@@ -74,13 +69,13 @@ def test_constant_hidden_states_hold_one_vector_everywhere() -> None:
 
 
 def test_the_constant_run_scores_every_row_alike() -> None:
-    (scores,) = changed(run(Text(lambda s, h, m: s.fc(h.mean(1))))).constant.logits
+    (scores,) = changed(run(Text(mean))).constant.logits
     assert torch.allclose(scores, scores[:1].expand_as(scores))
     assert len(scores[0].unique()) > 1
 
 
 def test_without_a_token_axis_only_rows_are_alike() -> None:
-    found = run(Text(lambda s, h, m: s.fc(h.mean(1))))
+    found = run(Text(mean))
     (tensor,) = constant_hidden(found.head, TokenAxes(set(), {})).values()
     assert torch.equal(tensor, tensor[:1].expand_as(tensor))
     assert not torch.equal(tensor[:, 0], tensor[:, 1])

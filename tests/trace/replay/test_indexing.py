@@ -1,7 +1,9 @@
 """What an indexing expression reads: every function on expressions written by hand."""
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -9,38 +11,34 @@ from torch import Tensor, nn
 from headscope.core.trace.batch.inputs import ProbeRow, Sizes
 from headscope.core.trace.batch.probe_batch import ProbeBatch
 from headscope.core.trace.record.execution import Execution
-from headscope.core.trace.record.indexing import Picked, index_items, index_operation, picked_positions, spell_index
+from headscope.core.trace.record.indexing import index_items, index_operation, spell_index
 from headscope.core.trace.record.recorder import Graph, Operation
 from headscope.core.trace.replay.picks import (
+    HeadSteps,
+    Picked,
     TokenNames,
     explain_pick,
     is_mask_of_rows,
     kept_positions,
+    picked_positions,
     read_pick,
     sliced_positions,
 )
 from headscope.core.trace.slice.axes import TokenAxes
+from headscope.core.trace.slice.head_slice import HeadSlice
+from headscope.core.trace.slice.stages import Step
 from headscope.facts import Positions, Where
+from tests.trace.heads import ALL, at, run_of
 
 BATCH, LENGTH, WIDTH = 3, 11, 8
 ROWS = (ProbeRow(0, 10, 7), ProbeRow(2, 10, 6), ProbeRow(0, 8, 5))
 """First, last and end token of a row without, with left and with right padding."""
 PROBE = ProbeBatch({}, {}, Sizes(BATCH, LENGTH), ROWS)
-EXECUTION = Execution(nn.Module(), PROBE, Graph(), (), None)
-IMAGES = Execution(nn.Module(), ProbeBatch({}, {}, Sizes(BATCH, 0), ()), Graph(), (), None)
+IMAGES = ProbeBatch({}, {}, Sizes(BATCH, 0), ())
 AXES = TokenAxes({LENGTH}, {})
 HIDDEN = torch.zeros(BATCH, LENGTH, WIDTH)
-ALL = Positions(Where.ALL)
-
-
-class Expression:
-    """`E[:, 0]` is the tuple between the brackets."""
-
-    def __getitem__(self, items: Any) -> Any:
-        return items
-
-
-E = Expression()
+E: Any = np.s_
+"""`E[:, 0]` is the tuple between the brackets."""
 
 
 def getitem(items: Any, source: Tensor = HIDDEN) -> Operation:
@@ -49,7 +47,7 @@ def getitem(items: Any, source: Tensor = HIDDEN) -> Operation:
 
 
 def operation(name: str, function: Any, *args: Any, **kwargs: Any) -> Operation:
-    inputs = tuple((item, -1) for item in (*args, *kwargs.values()) if isinstance(item, Tensor))
+    inputs = tuple(item for item in (*args, *kwargs.values()) if isinstance(item, Tensor))
     return Operation(0, function, name, args, kwargs, inputs, (function(*args, **kwargs),), (), 0, "", 0)
 
 
@@ -135,7 +133,7 @@ def test_the_positions_of_an_expression(items: Any, picked: Picked | None) -> No
     assert picked_positions(found, index_operation(found), PROBE, AXES) == picked
 
 
-def mask_of(*positions: tuple[int, ...]) -> Tensor:
+def mask_of(*positions: Sequence[int]) -> Tensor:
     mask = torch.zeros(BATCH, LENGTH, dtype=torch.bool)
     for row, kept in enumerate(positions):
         mask[row, list(kept)] = True
@@ -192,51 +190,42 @@ NAMES = TokenNames("[CLS]", "</s>")
     ("picked", "positions"),
     [
         (Picked((0, 0, 0), 0, LENGTH), Positions(Where.INDEX, 0, token="[CLS]")),
-        (Picked((10, 10, 10), -1, LENGTH), Positions(Where.INDEX, -1)),
-        (Picked((10, 10, 10), None, LENGTH), Positions(Where.INDEX, -1)),
+        (Picked((10, 10, 10), -1, LENGTH), at(-1)),
+        (Picked((10, 10, 10), None, LENGTH), at(-1)),
         (Picked((10, 10, 8), None, LENGTH), Positions(Where.LAST_NON_PAD)),
         (Picked((7, 6, 5), None, LENGTH), Positions(Where.EOS, token="</s>")),
         (Picked((0, 2, 0), None, LENGTH), Positions(Where.FIRST_NON_PAD, token="[CLS]")),
         (Picked((10, 10, 9), None, LENGTH), Positions(Where.AFTER_LAST_NON_PAD)),
-        (Picked((4, 4, 4), 4, LENGTH), Positions(Where.INDEX, 4)),
-        (Picked((9, 9, 9), -2, LENGTH), Positions(Where.INDEX, -2)),
+        (Picked((4, 4, 4), 4, LENGTH), at(4)),
+        (Picked((9, 9, 9), -2, LENGTH), at(-2)),
         (Picked((4, 4, 5), None, LENGTH), Positions(Where.BY_ROW)),
         (Picked((0, 1, 0), None, LENGTH), Positions(Where.BY_ROW)),
+        # Of another length: patches and entities are no tokens of the text.
+        (Picked((0, 0, 0), 0, 5), at(0)),
+        (Picked((4, 4, 4), -1, 5), at(-1)),
+        (Picked((2, 2, 2), None, 5), at(2)),
+        (Picked((2, 2, 3), None, 5), Positions(Where.BY_ROW)),
+        (Picked((2, 2, 3), 2, 5), at(2)),
+        (Picked((0, 0, 0), -1, 1), at(0)),
+        (Picked((10, 10, 8), None, 12), Positions(Where.BY_ROW)),
     ],
+    ids=str,
 )
 def test_the_plainest_rule_explains_the_positions(picked: Picked, positions: Positions) -> None:
-    assert explain_pick(picked, EXECUTION, NAMES) == positions
+    assert explain_pick(picked, PROBE, NAMES) == positions
 
 
 def test_names_of_tokens_are_only_written_where_there_are_some() -> None:
-    assert explain_pick(Picked((0, 0, 0), 0, LENGTH), EXECUTION, TokenNames()) == Positions(Where.INDEX, 0)
-    assert explain_pick(Picked((7, 6, 5), None, LENGTH), EXECUTION, TokenNames()) == Positions(Where.EOS)
-    assert explain_pick(Picked((0, 2, 0), None, LENGTH), EXECUTION, TokenNames()) == Positions(Where.FIRST_NON_PAD)
-
-
-@pytest.mark.parametrize(
-    ("picked", "positions"),
-    [
-        (Picked((0, 0, 0), 0, 5), Positions(Where.INDEX, 0)),
-        (Picked((4, 4, 4), -1, 5), Positions(Where.INDEX, -1)),
-        (Picked((2, 2, 2), None, 5), Positions(Where.INDEX, 2)),
-        (Picked((2, 2, 3), None, 5), Positions(Where.BY_ROW)),
-        (Picked((2, 2, 3), 2, 5), Positions(Where.INDEX, 2)),
-        (Picked((0, 0, 0), -1, 1), Positions(Where.INDEX, 0)),
-        (Picked((10, 10, 8), None, 12), Positions(Where.BY_ROW)),
-    ],
-)
-def test_patches_and_entities_are_no_tokens_of_the_text(picked: Picked, positions: Positions) -> None:
-    assert explain_pick(picked, EXECUTION, NAMES) == positions
+    assert explain_pick(Picked((0, 0, 0), 0, LENGTH), PROBE, TokenNames()) == at(0)
+    assert explain_pick(Picked((7, 6, 5), None, LENGTH), PROBE, TokenNames()) == Positions(Where.EOS)
+    assert explain_pick(Picked((0, 2, 0), None, LENGTH), PROBE, TokenNames()) == Positions(Where.FIRST_NON_PAD)
 
 
 def test_reading_a_pick_is_both_steps() -> None:
-    assert read_pick(getitem(E[:, 0]), "select", EXECUTION, AXES, NAMES) == Positions(Where.INDEX, 0, token="[CLS]")
-    assert read_pick(getitem(E[0]), "select", EXECUTION, AXES, NAMES) is None
-
-
-def run_of(start: int, stop: int | None = None) -> Positions:
-    return Positions(Where.RANGE, start, stop)
+    execution = Execution(nn.Module(), PROBE, Graph(), (), None)
+    known = HeadSteps(HeadSlice(execution, (), (), frozenset(), frozenset(), None), (), AXES, NAMES, ())
+    assert read_pick(Step((getitem(E[:, 0]),), "select"), known) == Positions(Where.INDEX, 0, token="[CLS]")
+    assert read_pick(Step((getitem(E[0]),), "select"), known) is None
 
 
 @pytest.mark.parametrize(
@@ -277,7 +266,7 @@ def test_a_slice_leaves_a_run_of_positions(items: Any, before: Positions, after:
 def test_a_slice_of_a_tensor_without_tokens_changes_nothing() -> None:
     assert sliced_positions(getitem(E[:, 1:], torch.zeros(3, 8, 8)), AXES, ALL) == ALL
     narrow = operation("narrow", torch.narrow, HIDDEN, 1, 0, 4)
-    assert sliced_positions(narrow, AXES, ALL) == Positions(Where.RANGE, 0, 4)
+    assert sliced_positions(narrow, AXES, ALL) == run_of(0, 4)
 
 
 EVERY = list(range(LENGTH))
@@ -286,8 +275,8 @@ EVERY = list(range(LENGTH))
 @pytest.mark.parametrize(
     ("positions", "kept"),
     [
-        (Positions(Where.INDEX, 0), [[0]] * 3),
-        (Positions(Where.INDEX, -2), [[9]] * 3),
+        (at(0), [[0]] * 3),
+        (at(-2), [[9]] * 3),
         (run_of(1), [EVERY[1:]] * 3),
         (run_of(0, -1), [EVERY[:-1]] * 3),
         (run_of(2, 5), [[2, 3, 4]] * 3),
@@ -301,11 +290,11 @@ EVERY = list(range(LENGTH))
     ],
 )
 def test_positions_name_indices_of_every_row(positions: Positions, kept: list[list[int]]) -> None:
-    assert kept_positions(positions, EXECUTION, LENGTH) == kept
+    assert kept_positions(positions, PROBE, LENGTH) == kept
 
 
 def test_positions_of_inputs_without_rows_are_those_of_the_batch() -> None:
-    assert kept_positions(Positions(Where.INDEX, -1), IMAGES, 4) == [[3]] * BATCH
+    assert kept_positions(at(-1), IMAGES, 4) == [[3]] * BATCH
     assert kept_positions(run_of(1), IMAGES, 4) == [[1, 2, 3]] * BATCH
     assert kept_positions(ALL, IMAGES, 2) == [[0, 1]] * BATCH
 
@@ -315,37 +304,38 @@ def test_padding_is_only_known_of_texts_of_that_length(where: Where) -> None:
     with pytest.raises(ValueError, match="rows of tokens"):
         kept_positions(Positions(where), IMAGES, 4)
     with pytest.raises(ValueError, match="rows of tokens"):
-        kept_positions(Positions(where), EXECUTION, LENGTH + 1)
+        kept_positions(Positions(where), PROBE, LENGTH + 1)
 
 
 def test_a_rule_that_was_not_recognized_names_no_positions() -> None:
     with pytest.raises(ValueError, match="by_row"):
-        kept_positions(Positions(Where.BY_ROW), EXECUTION, LENGTH)
+        kept_positions(Positions(Where.BY_ROW), PROBE, LENGTH)
+
+
+REAL = mask_of(EVERY, EVERY[2:], EVERY[:9])
 
 
 def test_the_mask_of_a_text_keeps_exactly_what_is_not_padding() -> None:
-    real = mask_of(tuple(EVERY), tuple(EVERY[2:]), tuple(EVERY[:9]))
-    assert is_mask_of_rows(real, EXECUTION)
-    assert is_mask_of_rows(real.long().unsqueeze(-1), EXECUTION)
-    assert is_mask_of_rows(real.float()[:, None, None], EXECUTION)
-    assert not is_mask_of_rows(~real, EXECUTION)
-    assert not is_mask_of_rows(mask_of(tuple(EVERY), tuple(EVERY), tuple(EVERY[:9])), EXECUTION)
-    assert not is_mask_of_rows(mask_of(tuple(EVERY), tuple(EVERY[2:]), tuple(EVERY[1:9])), EXECUTION)
-    assert not is_mask_of_rows(mask_of(tuple(EVERY), tuple(EVERY[2:]), tuple(EVERY[:10])), EXECUTION)
-    assert not is_mask_of_rows(real[:2], EXECUTION)
-    assert not is_mask_of_rows(real[:, :10], EXECUTION)
-    assert not is_mask_of_rows(real, IMAGES)
+    assert is_mask_of_rows(REAL, PROBE)
+    assert is_mask_of_rows(REAL.long().unsqueeze(-1), PROBE)
+    assert is_mask_of_rows(REAL.float()[:, None, None], PROBE)
+    assert not is_mask_of_rows(~REAL, PROBE)
+    assert not is_mask_of_rows(mask_of(EVERY, EVERY, EVERY[:9]), PROBE)
+    assert not is_mask_of_rows(mask_of(EVERY, EVERY[2:], EVERY[1:9]), PROBE)
+    assert not is_mask_of_rows(mask_of(EVERY, EVERY[2:], EVERY[:10]), PROBE)
+    assert not is_mask_of_rows(REAL[:2], PROBE)
+    assert not is_mask_of_rows(REAL[:, :10], PROBE)
+    assert not is_mask_of_rows(REAL, IMAGES)
 
 
 def test_a_mask_of_rows_may_repeat_itself_for_every_feature() -> None:
-    real = mask_of(tuple(EVERY), tuple(EVERY[2:]), tuple(EVERY[:9]))
-    wide = real.unsqueeze(-1).expand(-1, -1, 4)
-    assert is_mask_of_rows(wide, EXECUTION)
-    assert is_mask_of_rows(wide.reshape(BATCH, LENGTH, 2, 2), EXECUTION)
+    wide = REAL.unsqueeze(-1).expand(-1, -1, 4)
+    assert is_mask_of_rows(wide, PROBE)
+    assert is_mask_of_rows(wide.reshape(BATCH, LENGTH, 2, 2), PROBE)
     one_more = wide.clone()
     one_more[2, 10, 3] = True
-    assert not is_mask_of_rows(one_more, EXECUTION)
-    assert not is_mask_of_rows(wide[:, :-1], EXECUTION)
-    assert not is_mask_of_rows(wide.transpose(0, 1), EXECUTION)
-    assert not is_mask_of_rows(real.to("meta"), EXECUTION)
+    assert not is_mask_of_rows(one_more, PROBE)
+    assert not is_mask_of_rows(wide[:, :-1], PROBE)
+    assert not is_mask_of_rows(wide.transpose(0, 1), PROBE)
+    assert not is_mask_of_rows(REAL.to("meta"), PROBE)
     assert not is_mask_of_rows(torch.zeros(0, 0).bool(), IMAGES)

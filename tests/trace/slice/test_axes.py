@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
 from headscope.core.trace.slice.axes import TokenAxes, has_ambiguous_batch
-from tests.trace.heads import LABELS, H, Image, Run, Text, pixels, run
+from tests.trace.heads import LABELS, H, Run, Text, image, pixels, run
 
 
 def axes_of_outputs(found: Run) -> list[tuple[str, tuple[int, ...]]]:
@@ -38,11 +41,11 @@ def test_texts_have_the_length_of_the_probe_flat_or_not() -> None:
 
 
 def test_patches_of_a_number_of_their_own_are_known_by_it() -> None:
-    found = run(Image(lambda s, h: s.fc(torch.relu(h).mean(1))), pixels(4, 4))
+    found = run(image(lambda s, h: s.fc(torch.relu(h).mean(1))), pixels(4, 4))
     assert found.axes.grown is None
     assert found.axes.sizes == {16}
     assert axes_of_outputs(found) == [("relu", (1,)), ("mean", ()), ("linear", ())]
-    found = run(Image(lambda s, h: s.fc(torch.relu(h).mean((2, 3))), as_tokens=False), pixels(4, 6))
+    found = run(image(lambda s, h: s.fc(torch.relu(h).mean((2, 3))), as_tokens=False), pixels(4, 6))
     assert found.axes.sizes == {4, 6, 24}
     assert axes_of_outputs(found) == [("relu", (2, 3)), ("mean", ()), ("linear", ())]
 
@@ -52,63 +55,65 @@ COLLISIONS = [(2, 4), (1, 5), (1, 3), (1, 1)]
 
 
 @pytest.mark.parametrize("size", COLLISIONS)
-def test_a_number_of_patches_that_something_else_has_is_found_by_growing(size: tuple[int, int]) -> None:
-    found = run(Image(lambda s, h: s.fc(torch.relu(h).mean(1))), pixels(*size))
+@pytest.mark.parametrize(
+    ("pool", "as_tokens", "axes"),
+    [
+        (lambda h: torch.relu(h).mean(1), True, [("relu", (1,))]),
+        (lambda h: torch.relu(h).mean((2, 3)), False, [("relu", (2, 3))]),
+        (lambda h: h.flatten(2).transpose(1, 2).mean(1), False, [("flatten", (2,)), ("transpose", (1,))]),
+    ],
+    ids=["tokens", "both axes of a map", "a flat map"],
+)
+def test_a_number_of_patches_that_something_else_has_is_found_by_growing(
+    pool: Callable[[Tensor], Tensor], as_tokens: bool, axes: list[tuple[str, tuple[int, ...]]], size: tuple[int, int]
+) -> None:
+    found = run(image(lambda s, h: s.fc(pool(h)), as_tokens=as_tokens), pixels(*size))
     assert found.axes.grown is not None
-    assert axes_of_outputs(found) == [("relu", (1,)), ("mean", ()), ("linear", ())]
-
-
-@pytest.mark.parametrize("size", COLLISIONS)
-def test_a_map_grows_along_both_axes(size: tuple[int, int]) -> None:
-    found = run(Image(lambda s, h: s.fc(torch.relu(h).mean((2, 3))), as_tokens=False), pixels(*size))
-    assert found.axes.grown is not None
-    assert axes_of_outputs(found) == [("relu", (2, 3)), ("mean", ()), ("linear", ())]
-    found = run(Image(lambda s, h: s.fc(h.flatten(2).transpose(1, 2).mean(1)), as_tokens=False), pixels(*size))
-    assert axes_of_outputs(found) == [("flatten", (2,)), ("transpose", (1,)), ("mean", ()), ("linear", ())]
+    assert axes_of_outputs(found) == [*axes, ("mean", ()), ("linear", ())]
 
 
 @pytest.mark.parametrize("size", COLLISIONS)
 def test_tokens_beside_their_features_are_no_axis_of_tokens(size: tuple[int, int]) -> None:
     width = H * size[0] * size[1]
-    found = run(Image(lambda s, h: s.fc(h.flatten(1)), width=width), pixels(*size))
+    found = run(image(lambda s, h: s.fc(h.flatten(1)), width=width), pixels(*size))
     assert axes_of_outputs(found) == [("flatten", ()), ("linear", ())]
-    found = run(Image(lambda s, h: s.fc(torch.relu(h).reshape(-1, H)), width=H), pixels(*size))
+    found = run(image(lambda s, h: s.fc(torch.relu(h).reshape(-1, H)), width=H), pixels(*size))
     assert axes_of_outputs(found)[1:] == [("reshape", (0,)), ("linear", (0,))]
 
 
 def test_a_stride_does_not_hide_the_axis() -> None:
-    found = run(Image(lambda s, h: s.fc(h[:, ::2].mean(1))), pixels(2, 4))
+    found = run(image(lambda s, h: s.fc(h[:, ::2].mean(1))), pixels(2, 4))
     assert axes_of_outputs(found) == [("__getitem__", (1,)), ("mean", ()), ("linear", ())]
 
 
-def written(s: Image, h: Tensor) -> Tensor:
+def written(s: Any, h: Tensor) -> Tensor:
     changed = h.clone()
     changed[:, 0] = 0
     return s.fc(changed.max(1).values)
 
 
 def test_writes_and_several_outputs_grow_too() -> None:
-    found = run(Image(written), pixels(2, 4))
+    found = run(image(written), pixels(2, 4))
     assert axes_of_outputs(found) == [("clone", (1,)), ("__setitem__", (1,)), ("max", ()), ("linear", ())]
     assert found.axes.grown is not None
 
 
 def test_a_shape_written_into_the_head_leaves_the_sizes() -> None:
-    found = run(Image(lambda s, h: s.fc(h.view(-1, 8, H).mean(1))), pixels(2, 4))
+    found = run(image(lambda s, h: s.fc(h.view(-1, 8, H).mean(1))), pixels(2, 4))
     assert found.axes.grown is None
     assert found.axes.of(found.head.hidden[0]) == (1,)
 
 
 @pytest.mark.parametrize(("size", "is_ambiguous"), [((1, 5), True), ((4, 4), False)])
 def test_an_axis_of_the_batchs_size_is_noticed(size: tuple[int, int], is_ambiguous: bool) -> None:
-    module = Image(lambda s, h: s.fc(h.mean(1)))
+    module = image(lambda s, h: s.fc(h.mean(1)))
     found = run(module, pixels(*size))
     assert found.execution.probe.batch == 5
-    assert has_ambiguous_batch(found.execution, found.head) is is_ambiguous
+    assert has_ambiguous_batch(found.head) is is_ambiguous
 
 
 def test_scores_of_the_batchs_size_are_noticed_too() -> None:
-    module = Image(lambda s, h: torch.cat([s.fc(h.mean(1)), s.fc(h[:, 0])[:, :2]], -1))
+    module = image(lambda s, h: torch.cat([s.fc(h.mean(1)), s.fc(h[:, 0])[:, :2]], -1))
     found = run(module, pixels(4, 4))
     assert found.execution.logits[0].shape == (5, LABELS + 2)
-    assert has_ambiguous_batch(found.execution, found.head)
+    assert has_ambiguous_batch(found.head)

@@ -14,8 +14,29 @@ from headscope.core.trace.batch.inputs import ProbeRow, Sizes
 from headscope.core.trace.batch.probe_batch import ProbeBatch
 from headscope.core.trace.record.execution import Execution
 from headscope.core.trace.record.recorder import Graph
-from headscope.core.trace.slice.head_slice import HeadSlice, has_token_axis, last_hidden_state, locate_head
-from tests.trace.heads import EXAMPLES, LABELS, Deep, Encoder, H, Run, Text, Towers, run
+from headscope.core.trace.slice.head_slice import (
+    HeadSlice,
+    has_token_axis,
+    last_hidden_state,
+    locate_head,
+    read_sources,
+)
+from tests.trace.heads import (
+    EXAMPLES,
+    IDS,
+    LABELS,
+    PAIRS,
+    Encoder,
+    H,
+    Layers,
+    Made,
+    Run,
+    Text,
+    deep,
+    first,
+    run,
+    towers,
+)
 
 
 def names(head: HeadSlice) -> list[str]:
@@ -23,9 +44,9 @@ def names(head: HeadSlice) -> list[str]:
 
 
 def makers(found: Run) -> list[str]:
-    """The operations that made the hidden states."""
-    graph = found.execution.graph
-    return [graph.operations[graph.producer(tensor)].name for tensor in found.head.hidden]
+    """The operations that made the hidden states; "" for one that none made."""
+    made = (found.execution.graph.maker(tensor) for tensor in found.head.hidden)
+    return ["" if operation is None else operation.name for operation in made]
 
 
 def test_a_head_begins_at_what_its_encoder_returns() -> None:
@@ -36,10 +57,8 @@ def test_a_head_begins_at_what_its_encoder_returns() -> None:
     assert found.head.base is found.execution.model.encoder
     outputs = {id(output) for operation in found.head.operations for output in operation.outputs}
     assert found.head.derived == outputs | {id(hidden)}
-    assert found.head.live == {
-        "encoder.embed.weight", "encoder.mix.weight", "encoder.mix.bias", "dense.weight", "dense.bias", "fc.weight",
-        "fc.bias",
-    }  # fmt: skip
+    layers = {f"{layer}.{part}" for layer in ("encoder.mix", "dense", "fc") for part in ("weight", "bias")}
+    assert found.head.live == layers | {"encoder.embed.weight"}
 
 
 def test_what_is_computed_beside_the_scores_is_no_part_of_the_head() -> None:
@@ -58,16 +77,15 @@ def test_masks_are_fed_in_from_beside() -> None:
     assert names(found.head) == ["mul", "sum", "div", "linear"]
 
 
-class Pooled(nn.Module):
+class Pooled(Encoder):
     """An encoder that returns what `kind` says: its states with a pooled vector, or the pooled vector alone."""
 
     def __init__(self, kind: str) -> None:
         super().__init__()
-        self.embed, self.mix, self.pool = nn.Embedding(40, H), nn.Linear(H, H), nn.Linear(H, H)
-        self.kind = kind
+        self.pool, self.kind = nn.Linear(H, H), kind
 
     def forward(self, ids: Tensor) -> Any:
-        hidden = torch.relu(self.mix(self.embed(ids)))
+        hidden = torch.relu(super().forward(ids))
         pooled = torch.tanh(self.pool(hidden[:, 0]))
         return {
             "mapping": {"pooler_output": pooled, "last_hidden_state": hidden},
@@ -79,13 +97,9 @@ class Pooled(nn.Module):
         }[self.kind]
 
 
-class OnPooled(nn.Module):
-    def __init__(self, kind: str, use: Callable[[Any], Tensor]) -> None:
-        super().__init__()
-        self.encoder, self.fc, self.use = Pooled(kind), nn.Linear(H, LABELS), use
-
-    def forward(self, ids: Tensor) -> Tensor:
-        return self.fc(self.use(self.encoder(ids)))
+def on(encoder: nn.Module, use: Callable[[Any], Tensor]) -> Made:
+    """A linear layer on what is made of the results of an encoder."""
+    return Made(lambda s, **inputs: s.fc(use(s.encoder(*inputs.values()))), encoder=encoder, fc=nn.Linear(H, LABELS))
 
 
 @pytest.mark.parametrize(
@@ -100,24 +114,11 @@ class OnPooled(nn.Module):
     ],
 )
 def test_a_pooler_inside_the_base_model_belongs_to_the_head(kind: str, use: Callable[[Any], Tensor]) -> None:
-    found = run(OnPooled(kind, use), {"ids": EXAMPLES["ids"]})
+    found = run(on(Pooled(kind), use), IDS)
     assert names(found.head) == ["__getitem__", "linear", "tanh", "linear"]
     assert makers(found) == ["relu"]
     last = last_hidden_state(found.execution, found.head.base)
     assert (last is found.head.hidden[0]) is (kind in {"mapping", "tuple", "list"})
-
-
-class Bare(nn.Module):
-    """No module is an encoder: embeddings, an activation and a head written beside each other."""
-
-    def __init__(self, head: Callable[[Bare, Tensor, Tensor], Tensor]) -> None:
-        super().__init__()
-        self.embed, self.score, self.dense = nn.Embedding(40, H), nn.Linear(H, LABELS), nn.Linear(H, H)
-        self.gain = nn.Parameter(torch.ones(H))
-        self.head = head
-
-    def forward(self, ids: Tensor, attention_mask: Tensor) -> Tensor:
-        return self.head(self, torch.tanh(self.embed(ids)), attention_mask)
 
 
 @pytest.mark.parametrize(
@@ -149,29 +150,118 @@ class Bare(nn.Module):
         (lambda s, h, m: torch.add(s.score.bias, functional.linear(h, s.score.weight)), ["linear", "add"], "tanh"),
         (lambda s, h, m: s.score((h * m.float().unsqueeze(-1)).sum(1) / m.float().sum(1, keepdim=True)),
          ["mul", "sum", "div", "linear"], "tanh"),
+        # scores that are some columns of a language model's last layer
+        (lambda s, h, m: s.words(h)[:, -1][:, [3, 5]], ["linear", "__getitem__", "__getitem__"], "tanh"),
+        (lambda s, h, m: s.words(h).softmax(-1)[:, -1][:, [3, 5]],
+         ["linear", "softmax", "__getitem__", "__getitem__"], "tanh"),
+        (lambda s, h, m: s.words(h)[:, -1][:, [3, 5]] - s.dense(h)[:, 0].index_select(1, s.pair) * m[:, :1],
+         ["linear", "__getitem__", "__getitem__", "linear", "__getitem__", "index_select", "mul", "sub"], "tanh"),
+        (lambda s, h, m: s.words(h)[:, -1][:, [3, 5]] - s.words(h)[:, -1].logsumexp(-1, keepdim=True),
+         ["linear", "__getitem__", "__getitem__", "linear", "__getitem__", "logsumexp", "sub"], "tanh"),
+        (lambda s, h, m: torch.index_select(
+            input=functional.linear(input=h, weight=s.words.weight)[:, -1], dim=1, index=s.pair),
+         ["linear", "__getitem__", "index_select"], "tanh"),
     ],
 )  # fmt: skip
 def test_without_a_base_model_a_head_begins_where_the_tokens_disappear(
-    head: Callable[[Bare, Tensor, Tensor], Tensor], operations: list[str], maker: str
+    head: Callable[[Any, Tensor, Tensor], Tensor], operations: list[str], maker: str
 ) -> None:
-    found = run(Bare(head))
+    """No module is an encoder: embeddings, an activation and a head are written beside each other."""
+    bare = Made(
+        lambda s, ids, attention_mask: head(s, torch.tanh(s.embed(ids)), attention_mask),
+        embed=nn.Embedding(40, H), score=nn.Linear(H, LABELS), dense=nn.Linear(H, H), gain=nn.Parameter(torch.ones(H)),
+        words=nn.Linear(H, 40), pair=torch.tensor([1, 2]),
+    )  # fmt: skip
+    found = run(bare)
     assert found.head.base is None
     assert names(found.head) == operations
     assert makers(found) == [maker]
 
 
 def test_every_layer_that_is_read_is_a_beginning() -> None:
-    found = run(Deep(lambda s, h, m: s.fc(torch.cat([h[-1][:, 0], h[-3][:, 0]], -1)), 2 * H))
+    found = run(deep(lambda s, h, m: s.fc(torch.cat([h[-1][:, 0], h[-3][:, 0]], -1)), 2 * H))
     states = found.execution.graph.returned[found.head.base]["hidden_states"]
     assert {id(tensor) for tensor in found.head.hidden} == {id(states[-1]), id(states[-3])}
     assert names(found.head) == ["__getitem__", "__getitem__", "cat", "linear"]
 
 
 def test_a_base_model_that_runs_twice_is_read_twice() -> None:
-    examples = {"ids": EXAMPLES["ids"], "other": EXAMPLES["ids"] + 1}
-    found = run(Towers(lambda s, a, b: s.fc(a[:, 0] - b[:, 0])), examples)
+    found = run(towers(lambda s, a, b: s.fc(a[:, 0] - b[:, 0])), PAIRS)
     assert len(found.head.hidden) == 2
     assert names(found.head) == ["__getitem__", "__getitem__", "sub", "linear"]
+
+
+@pytest.mark.parametrize(
+    ("score", "operations"),
+    [
+        (lambda s, a, b: s.words(a).softmax(-1)[:, -1][:, [3, 5]] - s.words(b).softmax(-1)[:, -1][:, [3, 5]],
+         [*["linear", "softmax", "__getitem__", "__getitem__"] * 2, "sub"]),
+        (lambda s, a, b: (s.words(a).softmax(-1) - s.words(b).softmax(-1))[:, -1][:, [3, 5]],
+         [*["linear", "softmax"] * 2, "sub", "__getitem__", "__getitem__"]),
+    ],
+)  # fmt: skip
+def test_each_of_two_texts_that_a_language_model_scores_has_hidden_states_of_its_own(
+    score: Callable[[Any, Tensor, Tensor], Tensor], operations: list[str]
+) -> None:
+    found = run(Made(
+        lambda s, ids, other: score(s, torch.tanh(s.embed(ids)), torch.tanh(s.embed(other))),
+        embed=nn.Embedding(40, H), words=nn.Linear(H, 40),
+    ), PAIRS)  # fmt: skip
+    assert makers(found) == ["tanh", "tanh"]
+    assert names(found.head) == operations
+
+
+@pytest.mark.parametrize(
+    ("use", "operations"),
+    [
+        (lambda words: words.softmax(-1)[..., [3, 5]], ["softmax", "__getitem__"]),
+        (lambda words: words[..., [3, 5]].log_softmax(-1), ["__getitem__", "log_softmax"]),
+    ],
+)
+def test_what_a_base_model_makes_of_a_language_models_scores_belongs_to_the_head(
+    use: Callable[[Tensor], Tensor], operations: list[str]
+) -> None:
+    base = Made(lambda s, ids: use(s.words(s.encoder(ids).tanh())), encoder=Encoder(), words=nn.Linear(H, 40))
+    found = run(Made(lambda s, ids: s.base(ids=ids)[:, -1], base=base), IDS)
+    assert found.head.base is base
+    assert makers(found) == ["tanh"]
+    assert names(found.head) == ["linear", *operations, "__getitem__"]
+
+
+class Returned(Layers):
+    """An encoder that returns its layers in another form."""
+
+    def __init__(self, form: Callable[[tuple[Tensor, ...]], Any]) -> None:
+        super().__init__()
+        self.form = form
+
+    def forward(self, ids: Tensor) -> Any:
+        return self.form(super().forward(ids)["hidden_states"])
+
+
+@pytest.mark.parametrize(
+    ("module", "examples", "texts"),
+    [
+        (deep(lambda s, h, m: s.fc(h[-1][:, 0] + h[-3][:, 0])), EXAMPLES, ["h[-3]", "h[-1]"]),
+        (towers(lambda s, a, b: s.fc(b[:, 0] - a[:, 0])), PAIRS, ["h1", "h2"]),
+        # `return_dict=False`
+        (on(Returned(lambda states: (states[-1], states)), lambda out: out[1][-2][:, 0]), IDS, ["h[-2]"]),
+        # the layers of an encoder and of a decoder: two are the last but one
+        (on(Returned(lambda states: {"encoder": states[:2], "decoder": states[2:]}),
+            lambda out: out["encoder"][-2][:, 0] + out["decoder"][-2][:, 0]), IDS, ["h1", "h2"]),
+        # what stands beside another thing is no layer
+        (on(Returned(lambda states: {"states": (states[-2], states[-1][:, 0])}), lambda out: out["states"][0][:, 0]),
+         IDS, ["h"]),
+        (on(Returned(lambda states: {"states": (states[-2], None)}), lambda out: out["states"][0][:, 0]), IDS, ["h"]),
+    ],
+)  # fmt: skip
+def test_hidden_states_are_named_by_their_layers_and_numbered_where_layers_do_not_tell_them_apart(
+    module: nn.Module, examples: dict[str, Tensor], texts: list[str]
+) -> None:
+    found = run(module, examples)
+    named = zip(found.head.hidden, read_sources(found.head), strict=True)
+    in_order = sorted(named, key=lambda pair: found.execution.graph.producer(pair[0]))
+    assert [source.text for _, source in in_order] == texts
 
 
 def test_an_integer_or_a_matrix_is_no_hidden_state() -> None:
@@ -224,104 +314,62 @@ def test_a_token_axis_is_one_more_than_batch_and_features(
 
 
 def test_the_slice_does_not_depend_on_a_base_model_that_is_given() -> None:
-    found = run(Text(lambda s, h, m: s.fc(h[:, 0])))
+    found = run(Text(first))
     alone = locate_head(found.execution, None)
     assert names(alone) == ["__getitem__", "linear"]
     assert alone.live == found.head.live
 
 
-class Embedded(nn.Module):
-    """The first operation of all makes the hidden states."""
-
-    def __init__(self, use: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.embed, self.score, self.use = nn.Embedding(40, H), nn.Linear(H, LABELS), use
-
-    def forward(self, ids: Tensor) -> Tensor:
-        return self.score(self.use(self.embed(ids)))
-
-
 def test_the_first_operation_may_make_the_hidden_states() -> None:
-    for use, first in ((lambda h: h.mean(1), "mean"), (lambda h: h[:, 0], "__getitem__")):
-        found = run(Embedded(use), {"ids": EXAMPLES["ids"]})
-        assert names(found.head) == [first, "linear"]
+    for use, begins in ((lambda s, ids: s.score(s.embed(ids).mean(1)), "mean"),
+                        (lambda s, ids: s.score(s.embed(ids)[:, 0]), "__getitem__")):  # fmt: skip
+        found = run(Made(use, embed=nn.Embedding(40, H), score=nn.Linear(H, LABELS)), IDS)
+        assert names(found.head) == [begins, "linear"]
         assert makers(found) == ["embedding"]
         assert found.head.live == {"embed.weight", "score.weight", "score.bias"}
 
 
 @pytest.mark.parametrize("width", [H, LABELS])
 def test_inputs_that_no_operation_made_are_no_hidden_states(width: int) -> None:
-    class Scores(nn.Module):
-        """Features of a caller, scored; they may be as many as there are classes."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.score = nn.Linear(width, LABELS)
-
-        def forward(self, features: Tensor) -> Tensor:
-            return self.score(features).mean(1)
-
-    found = run(Scores(), {"features": torch.randn(2, 6, width)})
+    """Features of a caller, scored; they may be as many as there are classes."""
+    model = Made(lambda s, features: s.score(features).mean(1), score=nn.Linear(width, LABELS))
+    found = run(model, {"features": torch.randn(2, 6, width)})
     assert found.head.hidden == ()
     assert found.head.operations == ()
     assert found.head.live == {"score.weight", "score.bias"}
 
 
-class Shared(nn.Module):
-    """A weight with two names, a persistent buffer and one that is made again at every start."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.encoder = Encoder()
-        self.one, self.other = nn.Linear(H, LABELS, bias=False), nn.Linear(H, LABELS, bias=False)
-        self.other.weight = self.one.weight
-        self.register_buffer("kept", torch.ones(LABELS))
-        self.register_buffer("made", torch.ones(LABELS), persistent=False)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        return self.other(self.encoder(ids)[:, 0]) * self.kept * self.made
-
-
 def test_what_lives_has_its_first_name_and_what_is_not_saved_has_none() -> None:
-    head = run(Shared(), {"ids": EXAMPLES["ids"]}).head
+    """A weight with two names, a persistent buffer and one that is made again at every start."""
+    one, other = nn.Linear(H, LABELS, bias=False), nn.Linear(H, LABELS, bias=False)
+    other.weight = one.weight
+    model = Made(
+        lambda s, ids: s.other(s.encoder(ids)[:, 0]) * s.kept * s.made, encoder=Encoder(), one=one, other=other
+    )
+    model.register_buffer("kept", torch.ones(LABELS))
+    model.register_buffer("made", torch.ones(LABELS), persistent=False)
+    head = run(model, IDS).head
     assert {name for name in head.live if not name.startswith("encoder.")} == {"one.weight", "kept"}
 
 
 def test_embeddings_may_be_scores_already() -> None:
-    class Votes(nn.Module):
-        """Each token votes for the classes."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.votes = nn.Embedding(40, LABELS)
-
-        def forward(self, ids: Tensor) -> Tensor:
-            return self.votes(ids).mean(1)
-
-    found = run(Votes(), {"ids": EXAMPLES["ids"]})
+    found = run(Made(lambda s, ids: s.votes(ids).mean(1), votes=nn.Embedding(40, LABELS)), IDS)
     assert (names(found.head), makers(found)) == (["mean"], ["embedding"])
+    some = run(Made(lambda s, ids: s.votes(ids).mean(1)[:, [1, 3]], votes=nn.Embedding(40, H)), IDS)
+    assert (names(some.head), makers(some)) == (["mean", "__getitem__"], ["embedding"])
 
 
-class Beyond(nn.Module):
+class Beyond(Encoder):
     """An encoder that goes on after its last hidden states, and hands its mask over."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.embed, self.mix, self.pool = nn.Embedding(40, H), nn.Linear(H, H), nn.Linear(H, H)
+        self.pool = nn.Linear(H, H)
 
-    def forward(self, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:
-        hidden = torch.relu(self.mix(self.embed(ids)))
+    def forward(self, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:  # type: ignore[override]
+        hidden = torch.relu(super().forward(ids))
         kept = mask.float().unsqueeze(-1)
         return {"last_hidden_state": hidden, "pooled": torch.tanh(self.pool(hidden)).mean(1), "mask": kept}
-
-
-class OnBeyond(nn.Module):
-    def __init__(self, use: Callable[[dict[str, Tensor]], Tensor]) -> None:
-        super().__init__()
-        self.encoder, self.fc, self.use = Beyond(), nn.Linear(H, LABELS), use
-
-    def forward(self, ids: Tensor, attention_mask: Tensor) -> Tensor:
-        return self.fc(self.use(self.encoder(ids, attention_mask)))
 
 
 @pytest.mark.parametrize(
@@ -338,29 +386,17 @@ def test_what_the_base_model_makes_of_its_last_hidden_states_belongs_to_the_head
     use: Callable[[dict[str, Tensor]], Tensor], operations: list[str]
 ) -> None:
     """A mask that it hands over is no hidden state, though it has an entry per token."""
-    found = run(OnBeyond(use))
+    found = run(on(Beyond(), use))
     assert names(found.head) == operations
     assert makers(found) == ["relu"]
 
 
 def test_a_base_model_that_returns_no_hidden_states_of_its_own_is_left_at_its_last_tensor_of_tokens() -> None:
-    class Silent(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.embed, self.mix = nn.Embedding(40, H), nn.Linear(H, H)
+    class Silent(Encoder):
+        def forward(self, ids: Tensor) -> dict[str, Tensor]:  # type: ignore[override]
+            return {"tokens": torch.relu(super().forward(ids))}
 
-        def forward(self, ids: Tensor) -> dict[str, Tensor]:
-            return {"tokens": torch.relu(self.mix(self.embed(ids)))}
-
-    class OnSilent(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.encoder, self.fc = Silent(), nn.Linear(H, LABELS)
-
-        def forward(self, ids: Tensor) -> Tensor:
-            return self.fc(torch.tanh(self.encoder(ids)["tokens"])[:, 0])
-
-    found = run(OnSilent(), {"ids": EXAMPLES["ids"]})
+    found = run(on(Silent(), lambda out: torch.tanh(out["tokens"])[:, 0]), IDS)
     assert last_hidden_state(found.execution, found.head.base) is None
     assert names(found.head) == ["tanh", "__getitem__", "linear"]
     assert makers(found) == ["relu"]

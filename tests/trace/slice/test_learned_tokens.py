@@ -1,6 +1,7 @@
 """Parameters that a model puts at the first positions: held against what a change of their values reaches first."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from headscope.core.trace.batch.probe_batch import build_probe
 from headscope.core.trace.slice.learned_tokens import learned_tokens
 from headscope.facts import Task
 from scripts.pages.write_atlas import read_atlas
-from tests.trace.heads import run
+from tests.trace.heads import Made, run
 from tests.trace.small import small_model
 
 NAMED = [
@@ -49,23 +50,7 @@ def test_a_change_of_the_parameter_reaches_that_position_first(
     assert next(change for change in changes if len(change)).flatten().tolist() == [index]
 
 
-class Embedded(nn.Module):
-    """A classifier of images whose base model makes a sequence in one of several ways."""
-
-    def __init__(self, join: Callable[["Embedded", Tensor], Tensor]) -> None:
-        super().__init__()
-        self.patches, self.layer, self.classifier = nn.Linear(12, 16), nn.Linear(16, 16), nn.Linear(16, 3)
-        self.one, self.two = nn.Parameter(torch.randn(1, 1, 16)), nn.Parameter(torch.randn(1, 1, 16))
-        self.places = nn.Parameter(torch.randn(1, 9, 16))
-        self.join = join
-
-    def forward(self, pixel_values: Tensor) -> Tensor:
-        """Scores [batch, 3] of pixels [batch, 8, 12]."""
-        h = self.join(self, self.patches(pixel_values))
-        return self.classifier((h + self.layer(h))[:, 0])
-
-
-def one(model: Embedded, h: Tensor) -> Tensor:
+def one(model: Any, h: Tensor) -> Tensor:
     """The first parameter for each row."""
     return model.one.expand(len(h), -1, -1)
 
@@ -101,7 +86,16 @@ def one(model: Embedded, h: Tensor) -> Tensor:
     ],
 )
 def test_what_is_put_there_is_named_and_nothing_else(
-    join: Callable[[Embedded, Tensor], Tensor], named: tuple[str, ...]
+    join: Callable[[Any, Tensor], Tensor], named: tuple[str, ...]
 ) -> None:
-    found = run(Embedded(join), {"pixel_values": torch.randn(5, 8, 12)})
-    assert learned_tokens(found.execution, found.head) == named
+    """A classifier of images whose base model makes a sequence in one of several ways."""
+
+    def scores(s: Any, pixel_values: Tensor) -> Tensor:
+        h = join(s, s.patches(pixel_values))
+        return s.classifier((h + s.layer(h))[:, 0])
+
+    layers = {"patches": nn.Linear(12, 16), "layer": nn.Linear(16, 16), "classifier": nn.Linear(16, 3)}
+    lengths = {"one": 1, "two": 1, "places": 9}
+    tokens = {name: nn.Parameter(torch.randn(1, length, 16)) for name, length in lengths.items()}
+    found = run(Made(scores, **layers, **tokens), {"pixel_values": torch.randn(5, 8, 12)})
+    assert learned_tokens(found.head) == named

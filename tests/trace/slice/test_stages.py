@@ -1,45 +1,23 @@
 """Where the inputs of a stage come from: the stage that made each, or the hidden states."""
 
 import torch
-from torch import nn
 
 from headscope.core.facts.heads.head import HIDDEN_STATES
 from headscope.core.source.request import ModuleRequest
 from headscope.facts import Stage
 from headscope.slices.inspect.live import inspect_module
-
-IDS = torch.tensor([[5, 6, 7, 8], [5, 6, 0, 0]])
-
-
-class Encoder(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed = nn.Embedding(16, 8)
-        self.mix = nn.Linear(8, 8)
-
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        return self.mix(self.embed(ids))
+from tests.trace.heads import EXAMPLES, H, Text
 
 
-class Branched(nn.Module):
-    """A residual around `dense`, beside a maximum over the tokens, both read by `score`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.encoder = Encoder()
-        self.dense = nn.Linear(8, 8)
-        self.score = nn.Linear(16, 3)
-
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        hidden = self.encoder(ids)
-        first = hidden[:, 0]
-        first = first + self.dense(first.to(first.dtype).contiguous())
-        return self.score(torch.cat([first, hidden.max(1).values], -1))
+def branched(s: Text, h: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
+    """A residual around `dense`, beside a maximum over the tokens, both read by `fc`."""
+    one = h[:, 0]
+    one = one + s.dense(one.to(one.dtype).contiguous())
+    return s.fc(torch.cat([one, h.max(1).values], -1))
 
 
 def stages() -> tuple[Stage, ...]:
-    head = inspect_module(Branched(), ModuleRequest(example_inputs={"ids": IDS})).head
-    return head.stages
+    return inspect_module(Text(branched, 2 * H), ModuleRequest(example_inputs=EXAMPLES)).head.stages
 
 
 def test_each_input_names_the_stage_that_made_it() -> None:
@@ -64,8 +42,3 @@ def test_the_inputs_stand_beside_their_shapes() -> None:
 
 def test_an_input_comes_from_an_earlier_stage() -> None:
     assert all(made < stage.index for stage in stages() for made in stage.inputs)
-
-
-def test_the_maximum_says_whether_padding_is_in_it() -> None:
-    head = inspect_module(Branched(), ModuleRequest(example_inputs={"ids": IDS})).head
-    assert "padding included" in head.pooling.rule

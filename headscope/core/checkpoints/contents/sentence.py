@@ -2,14 +2,12 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
 from headscope.core.checkpoints.contents.weights import FileStorage, read_weight_file
-from headscope.core.checkpoints.formats.bytes import FIRST_BYTES, ByteSource
 from headscope.core.checkpoints.formats.config_file import parse_list, parse_object
-from headscope.core.checkpoints.formats.pickle.scikit_pickle import read_pickled_head
 from headscope.core.facts.counting import few_of, list_of
 from headscope.core.facts.stored.checkpoint import Shapes, TensorHeader
 from headscope.core.facts.stored.location import is_path_inside
@@ -40,31 +38,30 @@ def read_sentence_pipeline(storage: FileStorage, config: Mapping[str, Any] | Non
     if not storage.has(MODULES):
         return _pipeline_in_config(config or {})
     names = set(storage.names())
-    files = _CachedTexts(storage)
     found = SentencePipeline(
-        (), classifier=SETFIT_HEAD if SETFIT_HEAD in names else "", head=_read_setfit_head(files, names)
+        (), classifier=SETFIT_HEAD if SETFIT_HEAD in names else "", head=_read_setfit_head(storage, names)
     )
     try:
-        entries = _read_module_entries(parse_list(files.read_text(MODULES), MODULES))
+        entries = _read_module_entries(parse_list(storage.read_text(MODULES), MODULES))
         kinds = [kind for kind, _ in entries]
         modules = [(kind.rpartition(".")[2], folder) for kind, folder in entries]
         found = replace(found, modules=tuple(name for name, _ in modules))
         # Reversed: of two modules of one class, the first keeps its folder.
         folders = dict(reversed(modules))
         if LIBRARY in names:
-            found = _with_library(found, parse_object(files.read_text(LIBRARY), LIBRARY))
+            found = _with_library(found, parse_object(storage.read_text(LIBRARY), LIBRARY))
         parts = []
         for kind, (name, folder) in zip(kinds, modules, strict=True):
-            part = read_module(files, name, folder)
+            part = read_module(storage, name, folder)
             if not kind.startswith("sentence_transformers."):  # it may have the name of a class of the library
                 part = replace(part, unknown=f"its class is {kind[:80]}, which is not of the library")
             parts.append(part)
         found = replace(found, parts=_with_faults_of_links(tuple(parts), found.library_class))
         if "LogitScore" in folders:
-            found = replace(found, token_ids=tokens_of_module(settings_of_module(files, folders["LogitScore"])))
-        found = replace(found, max_length=_max_length(files, names))
+            found = replace(found, token_ids=tokens_of_module(settings_of_module(storage, folders["LogitScore"])))
+        found = replace(found, max_length=_max_length(storage, names))
         if "Pooling" in folders:
-            found = replace(found, pooling=modes_of(settings_of_module(files, folders["Pooling"])))
+            found = replace(found, pooling=modes_of(settings_of_module(storage, folders["Pooling"])))
     except (Malformed, NotFound) as err:
         # The model itself can still be examined, so the fault is a fact and not an error.
         return replace(found, reason=err.message)
@@ -75,6 +72,8 @@ def _read_setfit_head(files: FileStorage, names: set[str]) -> PickledHead | None
     """Reads SetFit's classifier, with the labels that `config_setfit.json` gives its classes."""
     if SETFIT_HEAD not in names:
         return None
+    from headscope.core.checkpoints.formats.pickle.scikit_pickle import read_pickled_head
+
     try:
         head = read_pickled_head(files.open(SETFIT_HEAD))
         settings = parse_object(files.read_text(SETFIT), SETFIT) if SETFIT in names else {}
@@ -108,36 +107,6 @@ def _with_class_names(head: PickledHead, names: list[str]) -> PickledHead:
 
 
 _LONGEST_NUMBER = 20
-
-
-class _CachedTexts:
-    """A storage whose small files are read once."""
-
-    def __init__(self, storage: FileStorage) -> None:
-        self._storage = storage
-        self._texts: dict[str, bytes] = {}
-
-    def names(self) -> tuple[str, ...]:
-        """See `Storage`."""
-        return self._storage.names()
-
-    def names_at_hand(self) -> tuple[str, ...] | None:
-        """See `Storage`."""
-        return self._storage.names_at_hand()
-
-    def has(self, name: str) -> bool:
-        """See `Storage`."""
-        return self._storage.has(name)
-
-    def read_text(self, name: str) -> bytes:
-        """See `Storage`."""
-        if name not in self._texts:
-            self._texts[name] = self._storage.read_text(name)
-        return self._texts[name]
-
-    def open(self, name: str, first: int = FIRST_BYTES) -> ByteSource:
-        """See `Storage`."""
-        return self._storage.open(name, first)
 
 
 def _pipeline_in_config(config: Mapping[str, Any]) -> SentencePipeline | None:
@@ -215,12 +184,8 @@ _OLD_MODES = {
 """Settings of before sentence-transformers 6, in the order in which it concatenates what they pool."""
 
 
-@dataclass(frozen=True, slots=True)
-class _ReadModule:
-    """A module as its settings describe it, and the shapes of the tensors that it loads; None if it loads none."""
-
-    module: SentenceModule
-    shapes: Shapes | None = None
+_ReadModule = tuple[SentenceModule, Shapes | None]
+"""A module as its settings describe it, and the shapes of the tensors that it loads; None if it loads none."""
 
 
 def read_module(storage: FileStorage, name: str, folder: str) -> SentenceModule:
@@ -235,10 +200,10 @@ def read_module(storage: FileStorage, name: str, folder: str) -> SentenceModule:
     try:
         file, may_lack = _SETTINGS.get(name, ("config.json", False))
         is_there = not may_lack or storage.has(_path_in_folder(folder, file))
-        read = _READERS[name](plain, settings_of_module(storage, folder, file) if is_there else {})
+        module, shapes = _READERS[name](plain, settings_of_module(storage, folder, file) if is_there else {})
     except (Malformed, NotFound) as err:
         return replace(plain, fault=err.message, unknown=err.message)
-    return read.module if read.shapes is None else _with_weights(storage, read.module, read.shapes)
+    return module if shapes is None else _with_weights(storage, module, shapes)
 
 
 _SETTINGS = {
@@ -343,14 +308,12 @@ def _read_dense(module: SentenceModule, settings: Mapping[str, Any]) -> _ReadMod
         shapes["residual.weight"] = (out, size)
     detail = activation + (", plus a residual" if has_residual else "")
     module = _with_names(module, settings)
-    return _ReadModule(
-        replace(
-            module, detail=detail, input_size=size, output_size=out, scores=module.writes == "scores", activation=path,
-            has_bias="linear.bias" in shapes, has_residual=has_residual,
-            unknown="" if path.startswith("torch.") else f"its activation is {path[:80]}, which is not of PyTorch",
-        ),
-        shapes,
+    read = replace(
+        module, detail=detail, input_size=size, output_size=out, scores=module.writes == "scores", activation=path,
+        has_bias="linear.bias" in shapes, has_residual=has_residual,
+        unknown="" if path.startswith("torch.") else f"its activation is {path[:80]}, which is not of PyTorch",
     )  # fmt: skip
+    return read, shapes
 
 
 _TANH, _VECTOR, _TOKENS = "torch.nn.modules.activation.Tanh", "sentence_embedding", "token_embeddings"
@@ -376,18 +339,18 @@ def _read_transformer(module: SentenceModule, settings: Mapping[str, Any]) -> _R
     elif not isinstance(given, dict) or given.keys() - {"trust_remote_code"}:
         unknown = "its settings change config.json (config_kwargs)"
     reads, writes = str(output)[:40], _read_word(settings, "module_output_name", _TOKENS)
-    return _ReadModule(replace(module, reads=reads, writes=writes, unknown=unknown))
+    return replace(module, reads=reads, writes=writes, unknown=unknown), None
 
 
 def _read_normalize(module: SentenceModule, settings: Mapping[str, Any]) -> _ReadModule:
-    return _ReadModule(_with_names(module, settings))
+    return _with_names(module, settings), None
 
 
 def _read_dropout(module: SentenceModule, settings: Mapping[str, Any]) -> _ReadModule:
     share = settings.get("dropout", _DROPOUT)
     if type(share) not in (int, float) or not 0 <= share <= 1:
         raise Malformed(f"dropout in its settings is {str(share)[:40]!r}, not a share", "correct its config.json")
-    return _ReadModule(replace(module, reads=_VECTOR, writes=_VECTOR, dropout=float(share)))
+    return replace(module, reads=_VECTOR, writes=_VECTOR, dropout=float(share)), None
 
 
 _DROPOUT = 0.2
@@ -397,7 +360,7 @@ _DROPOUT = 0.2
 def _read_layer_norm(module: SentenceModule, settings: Mapping[str, Any]) -> _ReadModule:
     size = _read_size(settings, "dimension")
     read = replace(module, input_size=size, output_size=size, reads=_VECTOR, writes=_VECTOR)
-    return _ReadModule(read, {"norm.weight": (size,), "norm.bias": (size,)})
+    return read, {"norm.weight": (size,), "norm.bias": (size,)}
 
 
 def _read_pooling(module: SentenceModule, settings: Mapping[str, Any]) -> _ReadModule:
@@ -408,25 +371,25 @@ def _read_pooling(module: SentenceModule, settings: Mapping[str, Any]) -> _ReadM
     module = replace(module, modes=modes, reads=_TOKENS, writes=_VECTOR, unknown=unknown)
     names = ("embedding_dimension", "word_embedding_dimension")
     if not any(name in settings for name in names):
-        return _ReadModule(replace(module, detail=", ".join(modes)))
+        return replace(module, detail=", ".join(modes)), None
     size = _read_size(settings, *names)
-    return _ReadModule(replace(module, detail=", ".join(modes), input_size=size, output_size=size * len(modes)))
+    return replace(module, detail=", ".join(modes), input_size=size, output_size=size * len(modes)), None
 
 
 def _read_splade(module: SentenceModule, settings: Mapping[str, Any]) -> _ReadModule:
     function = "log1p(relu)" if _read_word(settings, "activation_function", "relu") == "relu" else "log1p(log1p(relu))"
-    return _ReadModule(replace(module, detail=f"{_read_word(settings, 'pooling_strategy', 'max')} of {function}"))
+    return replace(module, detail=f"{_read_word(settings, 'pooling_strategy', 'max')} of {function}"), None
 
 
 def _read_logit_score(module: SentenceModule, settings: Mapping[str, Any]) -> _ReadModule:
     ids = tokens_of_module(settings)
-    return _ReadModule(replace(module, detail=" - ".join(f"token {number}" for number in reversed(ids)), output_size=1))
+    return replace(module, detail=" - ".join(f"token {number}" for number in reversed(ids)), output_size=1), None
 
 
 def _read_sparse_auto_encoder(module: SentenceModule, settings: Mapping[str, Any]) -> _ReadModule:
     size, out = _read_size(settings, "input_dim"), _read_size(settings, "hidden_dim")
     detail = f"the {_read_size(settings, 'k')} largest"
-    return _ReadModule(replace(module, detail=detail, input_size=size, output_size=out))
+    return replace(module, detail=detail, input_size=size, output_size=out), None
 
 
 _READERS: dict[str, Callable[[SentenceModule, Mapping[str, Any]], _ReadModule]] = {

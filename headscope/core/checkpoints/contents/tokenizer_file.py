@@ -11,8 +11,6 @@ from headscope.core.checkpoints.formats.config_file import TOKENIZER, largest_te
 from headscope.core.facts.stored.tokenizer import TokenId
 from headscope.errors import Malformed, NotFound
 
-_LARGEST = 64 << 20
-
 
 @dataclass(frozen=True, slots=True)
 class FirstToken:
@@ -23,9 +21,9 @@ class FirstToken:
 
 def read_first_token(folder: Path) -> FirstToken | None:
     """Reads the first token of the tokenizer in a folder; None if there is none, or if its file does not say."""
-    path = folder / "tokenizer.json"
+    path = folder / TOKENIZER
     try:
-        if not path.is_file() or path.stat().st_size > _LARGEST:
+        if not path.is_file() or path.stat().st_size > largest_text(TOKENIZER):
             return None
         return FirstToken(first_token_of_file(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, RecursionError):

@@ -1,7 +1,7 @@
 """The weight files of a checkpoint: which of them `from_pretrained` would take, and the tensors in them."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, replace
@@ -12,16 +12,11 @@ from headscope.core.checkpoints.exports.refusal import refuse_exports
 from headscope.core.checkpoints.formats.bytes import FIRST_BYTES, ByteSource
 from headscope.core.checkpoints.formats.config_file import parse_object
 from headscope.core.checkpoints.formats.safetensors_header import read_safetensors_header
-from headscope.core.checkpoints.formats.torch_file import read_torch_headers
 from headscope.core.facts import CheckpointManifest, Gap, TensorHeader, WeightFile, WeightsFormat
 from headscope.core.facts.counting import counted, list_of
 from headscope.core.facts.stored.location import is_file_name, is_path_inside
 from headscope.errors import Malformed, NotFound, Unsupported, UsageError
 
-_OTHER_FORMATS = {
-    "tf_model.h5": "TensorFlow",
-    "flax_model.msgpack": "Flax",
-}
 _OTHER_SUFFIXES = {
     ".h5": "TensorFlow",
     ".msgpack": "Flax",
@@ -217,9 +212,7 @@ def _no_variant_error(variant: str, names: Iterable[str]) -> NotFound:
 def _refuse_other_formats(names: Iterable[str]) -> None:
     found = {}
     for name in sorted(names):
-        kind = _OTHER_FORMATS.get(name) or next(
-            (kind for suffix, kind in _OTHER_SUFFIXES.items() if name.endswith(suffix)), None
-        )
+        kind = next((kind for suffix, kind in _OTHER_SUFFIXES.items() if name.endswith(suffix)), None)
         if kind:
             found[name] = kind
     if found:
@@ -270,16 +263,6 @@ def _notice_of_absent_tensors(weights: StoredWeights, weight_map: dict[str, Any]
     return (f"{index} lists {counted(len(absent), 'tensor')} that no shard holds, the first is {absent[0]}",)
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Contents of one weight file; a file without a size is missing."""
-
-    file: WeightFile
-    tensors: tuple[TensorHeader, ...] = ()
-    shared: tuple[tuple[str, ...], ...] = ()
-    bytes_read: int = 0
-
-
 def _read_files(
     storage: FileStorage, format_: WeightsFormat, names: list[str], listed: Mapping[str, int] | None = None
 ) -> StoredWeights:
@@ -289,13 +272,14 @@ def _read_files(
     with ThreadPoolExecutor(max_workers=8) as pool:
         read = partial(_read_part, storage, format_, listed=listed)
         parts = list(pool.map(lambda name, context: context.run(read, name), names, contexts))
-    gaps = _missing_shards([part.file.name for part in parts if part.file.size is None], len(parts))
+    files = tuple(file for part in parts for file in part.files)
+    gaps = _missing_shards([file.name for file in files if file.size is None], len(files))
     if not gaps and not any(part.tensors for part in parts):
         gaps = (Gap("weights", "the weight files hold no tensor"),)
     return StoredWeights(
         format=format_,
         tensors=tuple({tensor.key: tensor for part in parts for tensor in part.tensors}.values()),
-        files=tuple(part.file for part in parts),
+        files=files,
         shared=tuple(group for part in parts for group in part.shared),
         gaps=gaps,
         bytes_read=sum(part.bytes_read for part in parts),
@@ -312,7 +296,10 @@ def _missing_shards(names: list[str], total: int) -> tuple[Gap, ...]:
     return (Gap(what, f"the shards are missing: {list_of(names, 3)}"),)
 
 
-def _read_part(storage: FileStorage, format_: WeightsFormat, name: str, listed: Mapping[str, int] | None) -> _Part:
+def _read_part(
+    storage: FileStorage, format_: WeightsFormat, name: str, listed: Mapping[str, int] | None
+) -> StoredWeights:
+    """Reads one weight file. A missing one has no size; only an index may list it."""
     # A PyTorch file is a zip file with its directory at the end, so an estimate of its beginning would not help.
     first = listed[name] if listed and format_ is WeightsFormat.SAFETENSORS else FIRST_BYTES
     try:
@@ -321,16 +308,17 @@ def _read_part(storage: FileStorage, format_: WeightsFormat, name: str, listed: 
         if listed is None:
             raise
         # Only the shards of an index may be missing: they become a gap.
-        return _Part(WeightFile(name))
+        return StoredWeights(format_, files=(WeightFile(name),))
     _refuse_stand_ins(source)
-    tensors, shared = _READERS[format_](source)
-    return _Part(WeightFile(name, source.size), tensors, shared, source.bytes_read)
+    file = WeightFile(name, source.size)
+    if format_ is WeightsFormat.SAFETENSORS:
+        # No two tensors of such a file share data.
+        return StoredWeights(format_, read_safetensors_header(source), (file,), bytes_read=source.bytes_read)
+    from headscope.core.checkpoints.formats.torch_file import read_torch_headers  # pickles are rare
 
+    tensors, shared = read_torch_headers(source)
+    return StoredWeights(format_, tensors, (file,), shared, bytes_read=source.bytes_read)
 
-_READERS: dict[WeightsFormat, Callable[[ByteSource], tuple[tuple[TensorHeader, ...], tuple[tuple[str, ...], ...]]]] = {
-    WeightsFormat.SAFETENSORS: lambda source: (read_safetensors_header(source), ()),  # no two tensors share data
-    WeightsFormat.TORCH: read_torch_headers,
-}
 
 _STAND_INS = {
     b"version https://git-lfs": ("a Git LFS pointer", "run `git lfs pull` in the folder"),

@@ -6,8 +6,7 @@ The layout is that of adapters 1.3.0 (`adapters/loading.py`, `adapters/heads/bas
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from headscope.core.checkpoints.contents.weights import FileStorage, read_weight_file
@@ -32,7 +31,7 @@ _CONFIG, _HEAD_CONFIG = "adapter_config.json", "head_config.json"
 _ADAPTERS = ("pytorch_adapter.bin", "adapter.safetensors")
 _HEADS = ("pytorch_model_head.bin", "model_head.safetensors")
 _OF_PEFT = ("adapter_model.safetensors", "adapter_model.bin")
-_LAYER = re.compile(r"(?P<place>.+)\.(?P<at>[0-9]{1,4})\.(?P<what>weight|bias)")
+_LAYER = re.compile(r".+\.(?P<at>[0-9]{1,4})\.weight")
 _OWN_TOKEN = frozenset({
     "bart", "beit", "gpt2", "gptj", "llama", "mbart", "mistral", "mt5", "plbart", "t5", "whisper",
 })  # fmt: skip
@@ -110,20 +109,16 @@ def _origin_settings(either: Mapping[str, Any], adapter: Mapping[str, Any]) -> I
         yield Setting("adapter", text(kind))
 
 
-@dataclass(frozen=True, slots=True)
-class _Layers:
-    """Matrices of a head in order, with their biases."""
-
-    weights: tuple[TensorHeader, ...]
-    biases: Mapping[str, TensorHeader]
-
-    def steps(self, dropout: str, activation: str) -> Iterator[ExportStep]:
-        """Gives the chain: dropout before each layer, the activation after all but the last."""
-        for at, weight in enumerate(self.weights):
-            yield ExportStep("dropout", detail=dropout)
-            yield linear(weight, self.biases.get(weight.key.removesuffix(".weight") + ".bias"))
-            if activation and at < len(self.weights) - 1:
-                yield ExportStep(activation)
+def _steps_of_layers(
+    weights: Sequence[TensorHeader], tensors: Iterable[TensorHeader], dropout: str, activation: str
+) -> Iterator[ExportStep]:
+    """Gives the chain: dropout before each layer, the activation after all but the last."""
+    by_key = {item.key: item for item in tensors}
+    for at, weight in enumerate(weights):
+        yield ExportStep("dropout", detail=dropout)
+        yield linear(weight, by_key.get(weight.key.removesuffix(".weight") + ".bias"))
+        if activation and at < len(weights) - 1:
+            yield ExportStep(activation)
 
 
 def read_hub_head(settings: Mapping[str, Any], tensors: tuple[TensorHeader, ...]) -> ExportHead:
@@ -135,18 +130,17 @@ def read_hub_head(settings: Mapping[str, Any], tensors: tuple[TensorHeader, ...]
     is_chain = kind in CLASSIFIERS
     # `heads.NAME.1.weight`, `heads.NAME.4.weight`: the numbers are places in a torch.nn.Sequential, whose other places
     # have no tensors.
-    parts = [(match, item) for item in tensors if (match := _LAYER.fullmatch(item.key)) is not None]
-    weights = sorted((int(match["at"]), item) for match, item in parts if match["what"] == "weight")
-    biases = {item.key: item for match, item in parts if match["what"] == "bias"}
-    layers = _Layers(tuple(item for _, item in weights), biases)
-    last = layers.weights[-1] if layers.weights else None
+    numbered = sorted((int(match["at"]), item) for item in tensors if (match := _LAYER.fullmatch(item.key)))
+    weights = [item for _, item in numbered]
+    last = weights[-1] if weights else None
     classes = last.shape[0] if last is not None and last.shape and is_chain else None
     of_choices = kind == "multiple_choice"
     labels = ForeignLabels() if of_choices else numbered_labels(config.get("label2id"), f"label2id in {_HEAD_CONFIG}")
     stated = None if of_choices or not is_chain else config.get("num_labels")
     dropout = config.get("dropout_prob")
     said = f"p={dropout}" if type(dropout) in (int, float) else "p of the base model"
-    steps = tuple(layers.steps(said, text(config.get("activation_function")))) if is_chain else ()
+    activation = text(config.get("activation_function"))
+    steps = tuple(_steps_of_layers(weights, tensors, said, activation)) if is_chain else ()
     pooling, rule = _pooling_of_head(kind, config, text(settings.get("model_type")))
     notes: tuple[str, ...] = () if is_chain else (f"a {kind} head predicts no classes",)
     if of_choices:
@@ -162,7 +156,7 @@ def read_hub_head(settings: Mapping[str, Any], tensors: tuple[TensorHeader, ...]
         knowledge=KNOWLEDGE,
         notes=notes,
         not_determined=(
-            *_gaps_of_head(kind, config.get("layers"), layers),
+            *_gaps_of_head(kind, config.get("layers"), weights),
             *([Gap(GapTopic.POOLING, rule)] if pooling is None else []),
             *count_faults(classes, stated, f"num_labels in {_HEAD_CONFIG}", labels),
         ),
@@ -211,18 +205,18 @@ def _pooling_of_head(kind: str, config: Mapping[str, Any], model: str) -> tuple[
     return PoolingKind.FIRST_TOKEN, "use_pooler is false: the first token of the last hidden states, outputs[0][:, 0]"
 
 
-def _gaps_of_head(kind: str, stated: Any, layers: _Layers) -> Iterator[Gap]:
+def _gaps_of_head(kind: str, stated: Any, weights: Sequence[TensorHeader]) -> Iterator[Gap]:
     """Finds what the file of the head lacks, or says differently than the settings."""
     if kind not in CLASSIFIERS:
         yield Gap(GapTopic.HEAD, f"the layers of a {kind} head are not read")
         return
-    if not layers.weights:
+    if not weights:
         yield Gap(GapTopic.HEAD, "the file of the head holds no layer, or is not there")
         return
-    if stated is not None and whole(stated) != len(layers.weights):
-        held = counted(len(layers.weights), "layer")
+    if stated is not None and whole(stated) != len(weights):
+        held = counted(len(weights), "layer")
         yield Gap("layers", f"{_HEAD_CONFIG} says {str(stated)[:40]}, and the file holds {held}")
-    yield from shape_faults(layers.weights)
+    yield from shape_faults(weights)
 
 
 def heads_in_config(config: Mapping[str, Any]) -> tuple[str, ...]:

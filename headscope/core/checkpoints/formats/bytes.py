@@ -2,6 +2,9 @@
 
 import io
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,6 +14,8 @@ FIRST_BYTES = 16_384
 """How much of a file is read first, in the hope that it holds the header."""
 _LARGEST_READ = 64_000_000
 _MOST_BYTES = 4 * _LARGEST_READ
+REFUSED: ContextVar[dict[tuple[str, int], tuple[str, str]] | None] = ContextVar("refused", default=None)
+"""Message and hint for each file whose pickle is over a limit, inside `refusing_once`."""
 
 
 class ByteSource(Protocol):
@@ -69,12 +74,11 @@ def _regular_size(path: Path, name: str) -> int:
 class RangeFile(io.RawIOBase):
     """A byte source as a seekable binary file, read in blocks so that neighboring reads are one.
 
-    A block has at least `block` bytes; a single read of more than `largest` bytes is a ValueError.
+    A block has at least `block` bytes; a single read of more than 64 MB is a ValueError.
     """
 
-    def __init__(self, source: ByteSource, largest: int = _LARGEST_READ, block: int = 1 << 16) -> None:
+    def __init__(self, source: ByteSource, block: int = 1 << 16) -> None:
         super().__init__()
-        self.largest = largest
         self._least = block
         self._source = source
         self._at = 0
@@ -90,10 +94,6 @@ class RangeFile(io.RawIOBase):
         """Always True."""
         return True
 
-    def tell(self) -> int:
-        """Gives the position of the next byte."""
-        return self._at
-
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Moves to a position; the end is the size of the source."""
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._source.size}[whence]
@@ -101,22 +101,11 @@ class RangeFile(io.RawIOBase):
         return self._at
 
     def read(self, size: int = -1, /) -> bytes:
-        """Reads up to `size` bytes; fewer at the end. Raises ValueError for a single read of more than `largest`."""
+        """Reads up to `size` bytes; fewer at the end. Raises ValueError for a single read over the limit."""
         left = max(0, self._source.size - self._at)
-        wanted = left if size is None or size < 0 else min(size, left)
-        if wanted > self.largest:
-            raise ValueError(f"a single read of {wanted:,} bytes is over the limit of {self.largest:,}")
-        data = self._block_bytes(wanted)
-        self._at += len(data)
-        return data
-
-    def readinto(self, buffer: Any, /) -> int:
-        """Reads as much as fits into `buffer`, or what is left; `io.BufferedReader` reads through it."""
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-    def _block_bytes(self, wanted: int) -> bytes:
+        wanted = left if size < 0 else min(size, left)
+        if wanted > _LARGEST_READ:
+            raise ValueError(f"a single read of {wanted:,} bytes is over the limit of {_LARGEST_READ:,}")
         inside = self._start <= self._at and self._at + wanted <= self._start + len(self._block)
         if not inside:
             # A file that sends its reader back and forth could make it fetch the same bytes without end.
@@ -126,4 +115,25 @@ class RangeFile(io.RawIOBase):
             self._start = self._at
             self._block = self._source.read_at(self._at, min(max(wanted, self._least), self._source.size - self._at))
         begin = self._at - self._start
+        self._at += wanted
         return self._block[begin : begin + wanted]
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Reads as much as fits into `buffer`, or what is left; `io.BufferedReader` reads through it."""
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+@contextmanager
+def refusing_once() -> Iterator[None]:
+    """Reads a file whose pickle is over a limit only once; a second read raises the same error without reading.
+
+    For the files of one place: they are told apart by name and size. A pickle over a limit as a state dict is over it
+    as any object too, and the other way round no state dict can come of it.
+    """
+    token = REFUSED.set({})
+    try:
+        yield
+    finally:
+        REFUSED.reset(token)

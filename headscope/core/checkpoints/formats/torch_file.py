@@ -2,13 +2,11 @@
 
 import io
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from headscope.core.checkpoints.formats.archive import Archive, bad_file
-from headscope.core.checkpoints.formats.bytes import ByteSource, RangeFile
+from headscope.core.checkpoints.formats.bytes import REFUSED, ByteSource, RangeFile
 from headscope.core.checkpoints.formats.dtypes import SAFETENSORS
 from headscope.core.checkpoints.formats.pickle.interpreter import read_pickle
 from headscope.core.checkpoints.formats.pickle.machine import OverLimit
@@ -23,8 +21,6 @@ _COUNT_BYTES = 8
 """In the legacy format the data of a storage follow the count of its elements."""
 _TAR_MAGIC_AT, _TAR_MAGIC = 257, b"ustar"
 _ELEMENT_BYTES = {name: bits // 8 for name, bits in SAFETENSORS.values() if bits % 8 == 0} | {"complex128": 16}
-_refused: ContextVar[dict[tuple[str, int], tuple[str, str]] | None] = ContextVar("refused", default=None)
-"""Message and hint for each file whose pickle is over a limit, inside `refusing_once`."""
 
 
 def read_torch_headers(source: ByteSource) -> tuple[tuple[TensorHeader, ...], tuple[tuple[str, ...], ...]]:
@@ -100,22 +96,8 @@ def _legacy_starts(value: Any, order: Any, at: int) -> dict[str, int]:
     return found
 
 
-@contextmanager
-def refusing_once() -> Iterator[None]:
-    """Reads a file whose pickle is over a limit only once; a second read raises the same error without reading.
-
-    For the files of one place: they are told apart by name and size. A pickle over a limit as a state dict is over it
-    as any object too, and the other way round no state dict can come of it.
-    """
-    token = _refused.set({})
-    try:
-        yield
-    finally:
-        _refused.reset(token)
-
-
 def _read_value(source: ByteSource, names: set[str] | None = None) -> Any:
-    refused = _refused.get()
+    refused = REFUSED.get()
     before = refused.get((source.name, source.size)) if refused is not None else None
     if before is not None:
         raise OverLimit(*before)

@@ -8,11 +8,10 @@ from urllib.request import getproxies, proxy_bypass
 
 from headscope.core.checkpoints.contents.adapter import ADAPTER_CONFIG
 from headscope.core.checkpoints.hub.access import HubAccess
-from headscope.core.checkpoints.local import Folder
-from headscope.core.checkpoints.manifest import CONFIG, manifest_of
 from headscope.core.checkpoints.reference import near_path
 from headscope.core.checkpoints.snapshot import nearest_known, read_bundled
 from headscope.core.facts import CheckpointKind, CheckpointManifest
+from headscope.core.facts.stored.checkpoint import CONFIG
 from headscope.core.upstream.hub import cached_file, commit_in_cache
 from headscope.errors import HeadscopeError, NetworkError, Offline
 
@@ -75,6 +74,9 @@ def cached(access: HubAccess, barred: HeadscopeError) -> CheckpointManifest | No
     path = _cached_config(access, access.revision)
     if path is None:
         return None
+    from headscope.core.checkpoints.local import Folder
+    from headscope.core.checkpoints.manifest import manifest_of
+
     manifest = manifest_of(Folder(path.parent), path.name, CheckpointKind.HUB, variant=access.location.variant)
     notice = f"{barred.message}: read from the local cache"
     return replace(

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headscope.core.checkpoints.formats.bytes import FIRST_BYTES
-from headscope.core.checkpoints.hub.requests import HubConnection, Passing, is_missing, raise_passing, repository_of
+from headscope.core.checkpoints.hub.requests import HubConnection, Passing, raise_fault, repository_of
 from headscope.errors import Malformed, NetworkError
 
 _PARTIAL_CONTENT, _UNSATISFIABLE = 206, 416
@@ -64,18 +64,14 @@ class RangeBytes:
         return data, size
 
     def _request_range(self, offset: int, length: int, size: int | None) -> tuple[bytes, int]:
-        from huggingface_hub.errors import EntryNotFoundError
-
         wanted = {"Range": f"bytes={offset}-{offset + length - 1}"}
         with self._connection.asked(self._url, self._store, self.name, wanted) as response:
             if response.status in _REFUSED and self._store != self._url:  # an address that was good for a while only
                 self._store = self._url
                 raise Passing(f"the server answered {response.status}", 0.0)
-            raise_passing(response)
+            raise_fault(response, self._url, self.name)
             if response.status == _UNSATISFIABLE and offset == 0:
                 raise Malformed(f"{self.name} is empty", "upload the file again")
-            if is_missing(response, self._url):
-                raise EntryNotFoundError(f"{self.name} is not there")
             if "X-Error-Code" in response.headers:  # the Hub's own word, not that of the store behind it
                 response.raise_refusal()
             if response.status != _PARTIAL_CONTENT:
@@ -138,12 +134,8 @@ def read_whole(connection: HubConnection, url: str, name: str, limit: int, *, st
 
 
 def _request_whole(connection: HubConnection, url: str, name: str, limit: int, store: str) -> WholeFile:
-    from huggingface_hub.errors import EntryNotFoundError
-
     with connection.asked(url, store, name) as response:
-        raise_passing(response)
-        if is_missing(response, url):
-            raise EntryNotFoundError(f"{name} is not there")
+        raise_fault(response, url, name)
         if not response.last.is_success:
             response.raise_refusal()
             raise NetworkError(f"the server answered {response.status} for {name}", "try again later")

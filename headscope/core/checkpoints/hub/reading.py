@@ -4,14 +4,17 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from headscope.core.checkpoints.hub.access import HubAccess
 from headscope.core.checkpoints.hub.offline import bundled, cached, why_offline, without_network
-from headscope.core.checkpoints.hub.repository import Repository, config_name, surroundings_of
 from headscope.core.checkpoints.hub.requests import translated
-from headscope.core.checkpoints.manifest import CONFIG, manifest_of
 from headscope.core.facts import CheckpointKind, CheckpointManifest
+from headscope.core.facts.stored.checkpoint import CONFIG
 from headscope.errors import Malformed, NetworkError, Unsupported
+
+if TYPE_CHECKING:
+    from headscope.core.checkpoints.hub.repository import Repository
 
 
 def read_hub(access: HubAccess, progress: Callable[[str], None]) -> CheckpointManifest:
@@ -37,6 +40,8 @@ def read_hub(access: HubAccess, progress: Callable[[str], None]) -> CheckpointMa
 
 
 def _read_with_network(access: HubAccess, progress: Callable[[str], None]) -> CheckpointManifest:
+    from headscope.core.checkpoints.hub.repository import Repository, config_name  # for the network only
+
     progress(f"reading the configuration of {access.repo}")
     with translated(access.repo, access.revision), ThreadPoolExecutor(1) as pool:
         storage = Repository(access)
@@ -52,8 +57,11 @@ def _read_with_network(access: HubAccess, progress: Callable[[str], None]) -> Ch
     )
 
 
-def _read_manifest_or_state(access: HubAccess, storage: Repository, config: str) -> CheckpointManifest:
+def _read_manifest_or_state(access: HubAccess, storage: "Repository", config: str) -> CheckpointManifest:
     """Reads the manifest; if the weights cannot be read, or are not there, with the state that the repository is in."""
+    from headscope.core.checkpoints.hub.repository import surroundings_of
+    from headscope.core.checkpoints.manifest import manifest_of
+
     try:
         manifest = manifest_of(storage, config, CheckpointKind.HUB, variant=access.location.variant)
     except (Malformed, Unsupported) as err:

@@ -9,7 +9,6 @@ import json
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,8 +23,8 @@ from headscope.core.checkpoints.hub.access import HubAccess
 from headscope.core.checkpoints.hub.ranges import Beginning, RangeBytes, read_whole
 from headscope.core.checkpoints.hub.requests import understood
 from headscope.core.checkpoints.local import read_small_file
-from headscope.core.checkpoints.manifest import CONFIG
 from headscope.core.checkpoints.reference import HubReference, parse_reference
+from headscope.core.facts.stored.checkpoint import CONFIG
 from headscope.core.facts.stored.location import is_path_inside
 from headscope.core.upstream.hub import cached_file
 from headscope.errors import HeadscopeError, NetworkError, NotFound, WithoutConfig
@@ -49,16 +48,8 @@ _LARGEST_KEPT = 1_000_000
 _Value = TypeVar("_Value")
 
 
-@dataclass(frozen=True, slots=True)
-class ListedFiles:
-    """The commit and the files that the Hub's own description of a repository names."""
-
-    commit: str | None
-    names: tuple[str, ...]
-
-
-def list_files(access: HubAccess, revision: str | None) -> ListedFiles:
-    """Requests the commit and the files of a repository from the Hub's API."""
+def _list_files(access: HubAccess, revision: str | None) -> tuple[str | None, tuple[str, ...]]:
+    """Requests the commit and the names of the files of a repository from the Hub's API."""
     from huggingface_hub import constants
 
     at = f"/revision/{quote(revision, safe='')}" if revision else ""
@@ -66,7 +57,7 @@ def list_files(access: HubAccess, revision: str | None) -> ListedFiles:
     found = read_whole(access.connection, url, f"the list of files of {access.repo}", LARGEST_JSON)
     with understood(access.repo):
         described = json.loads(found.content)
-        return ListedFiles(described.get("sha"), plain_names(described.get("siblings") or ()))
+        return described.get("sha"), plain_names(described.get("siblings") or ())
 
 
 def config_name(access: HubAccess, storage: "Repository", pool: Executor) -> str:
@@ -121,10 +112,10 @@ class Repository:
         """See `Storage`; the files below the subfolder if one was given."""
         found = self.names_at_hand()
         if found is None:
-            listed = list_files(self._access, self._known_revision)
-            self._pin_commit(listed.commit)
-            self._memory.keep((self._access.repo, self.commit), listed.names)
-            found = self._names_in_subfolder(listed.names)
+            commit, names = _list_files(self._access, self._known_revision)
+            self._pin_commit(commit)
+            self._memory.keep((self._access.repo, self.commit), names)
+            found = self._names_in_subfolder(names)
             # What the resolver has said is not there.
             wrong = next((name for name in found if name in self._absent), None)
             if wrong is not None:
@@ -217,20 +208,18 @@ class Repository:
         cached = self._cached_path(name)
         if cached is not None:
             return LocalBytes(cached, name)
-        source = self._open_by_range(name, first) if at_hand is None or name in at_hand else None
+        known = self._remembered_value(name)
+        beginning = known if isinstance(known, Beginning) else None
+        connection, source = self._access.connection, None
+        if at_hand is None or name in at_hand:
+            source = self._unless_missing(
+                lambda: RangeBytes(self._file_url(name), name, connection, first, beginning=beginning)
+            )
         if source is None:
             raise self._missing_file_error(name)
         self._pin_commit(source.beginning.commit)
         self._remember_value(name, source.beginning, len(source.beginning.data))
         return source
-
-    def _open_by_range(self, name: str, first: int) -> RangeBytes | None:
-        known = self._remembered_value(name)
-        beginning = known if isinstance(known, Beginning) else None
-        connection = self._access.connection
-        return self._unless_missing(
-            lambda: RangeBytes(self._file_url(name), name, connection, first, beginning=beginning)
-        )
 
     def _unless_missing(self, ask: Callable[[], _Value]) -> _Value | None:
         """Gives the requested file, or None if the Hub reports that there is no such file."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from headscope.core.checkpoints.manifest import CONFIG
 from headscope.core.checkpoints.snapshot import nearest_known
+from headscope.core.facts.stored.checkpoint import CONFIG
 from headscope.core.facts.stored.location import RequestBudget
 from headscope.core.upstream.hub import session, transport_error
 from headscope.errors import Gated, HeadscopeError, NetworkError, NotFound
@@ -211,7 +211,7 @@ def repository_of(response: Response, url: str) -> str:
     return named[-1].removeprefix(urlsplit(constants.ENDPOINT).path).lstrip("/") if named else ""
 
 
-def is_missing(response: Response, url: str) -> bool:
+def _is_missing(response: Response, url: str) -> bool:
     """True if the Hub says that there is no such file: a 404 with its code for that, or a direct one without a code."""
     code = response.headers.get("X-Error-Code")
     is_own = server_of(str(response.last.url)) == server_of(url)
@@ -250,10 +250,17 @@ class Passing(Exception):
         self.pause = pause
 
 
-def raise_passing(response: Response) -> None:
-    """Raises Passing for an answer that tells of a fault that may pass, with the pause that it asks for."""
+def raise_fault(response: Response, url: str, name: str) -> None:
+    """Raises Passing for an answer that tells of a fault that may pass, with the pause that it asks for.
+
+    Raises EntryNotFoundError of the Hub's client if there is no such file.
+    """
+    from huggingface_hub.errors import EntryNotFoundError
+
     if response.status in _PASSING:
         raise Passing(f"the server answered {response.status}", seconds_asked_for(response.headers))
+    if _is_missing(response, url):
+        raise EntryNotFoundError(f"{name} is not there")
 
 
 def seconds_asked_for(headers: Any) -> float | None:

@@ -36,6 +36,8 @@ class WeightsFormat(StrEnum):
     NONE = "none"
 
 
+CONFIG = "config.json"
+TOKENIZER_CONFIG = "tokenizer_config.json"
 WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf", ".onnx")
 """The suffixes of what may be given as a single weight file."""
 WRITTEN_HEAD = ("classifier.py", "classifier.safetensors")

@@ -80,10 +80,23 @@ def keys_by_module(keys: Iterable[str], own: Set[str]) -> dict[str, list[str]]:
 
 def look_of(module: str, shapes: _Shapes) -> str:
     """Guesses a module from its tensors, such as "an LSTM over the positions, 32 -> 16"; "" if nothing tells."""
+    if parametrized_among(shapes):
+        return "a weight is computed from them"
     inside = {name.removeprefix(f"{module}."): shape for name, shape in sorted(shapes.items())}
     found = next((look for look in (look(inside) for look in _LOOKS) if look), "")
     is_score_head = module.rpartition(".")[2] in ("v_head", "value_head", "reward_head")
     return f"a value or reward head, {found}" if is_score_head and found else found
+
+
+# Of torch.nn.utils: parametrizations, and weight_norm (g, v), spectral_norm and prune (orig) with their older names.
+_PARAMETRIZED = re.compile(r"(^|\.)(parametrizations\..*|\w+_orig)$")
+
+
+def parametrized_among(keys: Iterable[str]) -> list[str]:
+    """Lists the tensors that a weight is computed from, as PyTorch names them: not the weights themselves."""
+    names = set(keys)
+    pairs = {name[:-1] for name in names if name.endswith("_g") and f"{name[:-1]}v" in names}
+    return sorted(name for name in names if _PARAMETRIZED.search(name) or name[:-1] in pairs)
 
 
 _GATES = {4: "an LSTM", 3: "a GRU", 1: "a recurrent layer"}

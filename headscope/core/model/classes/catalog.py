@@ -12,33 +12,33 @@ from headscope.core.facts import Task
 from headscope.core.facts.stored.checkpoint import architectures_in
 from headscope.core.upstream.transformers import auto_tables, classes_by_type, config_classes
 
-_MAPPING_OF_TASK = {
-    Task.SEQUENCE_CLASSIFICATION: "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES",
-    Task.TOKEN_CLASSIFICATION: "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES",
-    Task.MULTIPLE_CHOICE: "MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES",
-    Task.QUESTION_ANSWERING: "MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES",
-    Task.NEXT_SENTENCE_PREDICTION: "MODEL_FOR_NEXT_SENTENCE_PREDICTION_MAPPING_NAMES",
-    Task.IMAGE_CLASSIFICATION: "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES",
-    Task.AUDIO_CLASSIFICATION: "MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING_NAMES",
-    Task.AUDIO_FRAME_CLASSIFICATION: "MODEL_FOR_AUDIO_FRAME_CLASSIFICATION_MAPPING_NAMES",
-    Task.AUDIO_XVECTOR: "MODEL_FOR_AUDIO_XVECTOR_MAPPING_NAMES",
-    Task.VIDEO_CLASSIFICATION: "MODEL_FOR_VIDEO_CLASSIFICATION_MAPPING_NAMES",
+AUTO_CLASS_OF_TASK = {
+    Task.SEQUENCE_CLASSIFICATION: "AutoModelForSequenceClassification",
+    Task.TOKEN_CLASSIFICATION: "AutoModelForTokenClassification",
+    Task.MULTIPLE_CHOICE: "AutoModelForMultipleChoice",
+    Task.QUESTION_ANSWERING: "AutoModelForQuestionAnswering",
+    Task.NEXT_SENTENCE_PREDICTION: "AutoModelForNextSentencePrediction",
+    Task.IMAGE_CLASSIFICATION: "AutoModelForImageClassification",
+    Task.AUDIO_CLASSIFICATION: "AutoModelForAudioClassification",
+    Task.AUDIO_FRAME_CLASSIFICATION: "AutoModelForAudioFrameClassification",
+    Task.AUDIO_XVECTOR: "AutoModelForAudioXVector",
+    Task.VIDEO_CLASSIFICATION: "AutoModelForVideoClassification",
 }
 
 _HEAD_OF_PRETRAINING = {
-    "MODEL_FOR_MASKED_LM_MAPPING_NAMES": "masked-LM head",
-    "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES": "language-model head",
-    "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES": "sequence-to-sequence LM head",
-    "MODEL_FOR_NEXT_SENTENCE_PREDICTION_MAPPING_NAMES": "next-sentence head",
-    "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES": "sequence-classification head",
-    "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES": "token-classification head",
-    "MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES": "question-answering head",
-    "MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES": "multiple-choice head",
-    "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES": "image-classification head",
-    "MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING_NAMES": "audio-classification head",
-    "MODEL_FOR_PRETRAINING_MAPPING_NAMES": "pretraining head",
-    "MODEL_FOR_MASKED_IMAGE_MODELING_MAPPING_NAMES": "masked-image head",
-    "MODEL_MAPPING_NAMES": "base model",
+    "AutoModelForMaskedLM": "masked-LM head",
+    "AutoModelForCausalLM": "language-model head",
+    "AutoModelForSeq2SeqLM": "sequence-to-sequence LM head",
+    "AutoModelForNextSentencePrediction": "next-sentence head",
+    "AutoModelForSequenceClassification": "sequence-classification head",
+    "AutoModelForTokenClassification": "token-classification head",
+    "AutoModelForQuestionAnswering": "question-answering head",
+    "AutoModelForMultipleChoice": "multiple-choice head",
+    "AutoModelForImageClassification": "image-classification head",
+    "AutoModelForAudioClassification": "audio-classification head",
+    "AutoModelForPreTraining": "pretraining head",
+    "AutoModelForMaskedImageModeling": "masked-image head",
+    "AutoModel": "base model",
 }
 
 
@@ -52,7 +52,7 @@ class HeadClass:
 
 def classes_of_task(task: Task) -> dict[str, str]:
     """Maps model type to class name, as the installed Transformers maps them for `task`."""
-    return _first_name_by_type(_MAPPING_OF_TASK[task])
+    return _first_name_by_type(AUTO_CLASS_OF_TASK[task])
 
 
 def all_classes_of_task(task: Task) -> tuple[tuple[str, str], ...]:
@@ -60,15 +60,14 @@ def all_classes_of_task(task: Task) -> tuple[tuple[str, str], ...]:
 
     Classes that no auto class maps (`LukeForEntityClassification`) are found by their names.
     """
-    mapping = classes_by_type(_MAPPING_OF_TASK[task])
-    found = [(kind, name) for kind, names in mapping.items() for name in names]
+    found = [(kind, name) for kind, names in classes_by_type(AUTO_CLASS_OF_TASK[task]).items() for name in names]
     mapped = {name for _, name in found}
     return (*dict.fromkeys(found), *(pair for pair in _classes_in_no_mapping(task) if pair[1] not in mapped))
 
 
 def _classes_in_no_mapping(task: Task) -> tuple[tuple[str, str], ...]:
     """Lists the classes whose name says `task` and that no auto class maps, with their model types."""
-    mapped = set().union(*map(names_in_mapping, _MAPPING_OF_TASK.values()))
+    mapped = set().union(*map(names_of_auto_class, AUTO_CLASS_OF_TASK.values()))
     names = [name for name in _exported_names() if name not in mapped and _task_in_name(name) is task]
     classes = [(name, getattr(transformers, name)) for name in names if not name.startswith("Auto")]
     return tuple(
@@ -148,8 +147,8 @@ def classes_of_family(model_type: str) -> tuple[HeadClass, ...]:
 
 def task_of_class(name: str) -> Task | None:
     """Gives the task a class is mapped to, or the one in its name; None for a class without a classification task."""
-    for task, mapping in _MAPPING_OF_TASK.items():
-        if name in names_in_mapping(mapping):
+    for task, auto in AUTO_CLASS_OF_TASK.items():
+        if name in names_of_auto_class(auto):
             return task
     return _task_in_name(name) if is_known_class(name) else None
 
@@ -175,7 +174,7 @@ def other_mappings(model_type: str, is_wanted: Callable[[str, str], bool] = _is_
     Classes that continue or fill texts, or that have no head, are left out. Only classes whose text and model type are
     wanted are imported.
     """
-    known = set().union(*map(names_in_mapping, (*_MAPPING_OF_TASK.values(), *_HEAD_OF_PRETRAINING)))
+    known = set().union(*map(names_of_auto_class, (*AUTO_CLASS_OF_TASK.values(), *_HEAD_OF_PRETRAINING)))
     return {
         names[0]: auto
         for auto, table in auto_tables().items()
@@ -223,24 +222,24 @@ def family_of_class(name: str) -> str | None:
 
 def language_model_of(model_type: str) -> str | None:
     """Gives the class of a family that continues texts token by token, or None."""
-    return _first_name_by_type("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES").get(model_type)
+    return _first_name_by_type("AutoModelForCausalLM").get(model_type)
 
 
 def siblings_with_heads(model_type: str) -> tuple[tuple[str, str], ...]:
     """Lists classes of a family that own a head, as (class name, what its head is called), the most specific first."""
     found: dict[str, str] = {}
-    for mapping, word in _HEAD_OF_PRETRAINING.items():
-        name = _first_name_by_type(mapping).get(model_type)
+    for auto, word in _HEAD_OF_PRETRAINING.items():
+        name = _first_name_by_type(auto).get(model_type)
         if name:
             found.setdefault(name, word)
     return tuple(found.items())
 
 
-def _first_name_by_type(mapping: str) -> dict[str, str]:
-    return {kind: names[0] for kind, names in classes_by_type(mapping).items() if names}
+def _first_name_by_type(auto: str) -> dict[str, str]:
+    return {kind: names[0] for kind, names in classes_by_type(auto).items() if names}
 
 
 @cache
-def names_in_mapping(mapping: str) -> frozenset[str]:
-    """Collects the classes in one of the auto classes' tables; raises what `classes_by_type` raises."""
-    return frozenset(name for names in classes_by_type(mapping).values() for name in names)
+def names_of_auto_class(auto: str) -> frozenset[str]:
+    """Collects the classes in the table of an auto class; raises what `classes_by_type` raises."""
+    return frozenset(name for names in classes_by_type(auto).values() for name in names)

@@ -1,6 +1,5 @@
 """The configuration that a class is built with; copies share the maps of many labels."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from transformers import PreTrainedConfig, PreTrainedModel
@@ -50,36 +49,30 @@ def share_labels(config: Any) -> None:
             setattr(config, name, _SharedMap(value))
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigSource:
-    """A configuration class, the values to make it from, and what Transformers warns of."""
-
-    config_class: Any
-    values: dict[str, Any]
-    notes: tuple[str, ...] = ()
-
-
-def config_source(cls: type[PreTrainedModel], model_type: str, values: dict[str, Any]) -> ConfigSource:
+def config_source(
+    cls: type[PreTrainedModel], model_type: str, values: dict[str, Any]
+) -> tuple[Any, dict[str, Any], tuple[str, ...]]:
     """Finds the configuration class that `cls.from_pretrained` would use, and what it would read of `config.json`.
 
-    A class of another family takes its own configuration class and warns (`PreTrainedConfig.from_pretrained`).
+    The third result is what Transformers warns of: a class of another family takes its own configuration class
+    (`PreTrainedConfig.from_pretrained`).
     """
     config_class: Any = config_classes()[model_type]
     own_class: Any = getattr(cls, "config_class", None)
     if own_class is None or issubclass(config_class, own_class):
         declared = values.get("model_type")
         other = isinstance(declared, str) and declared != model_type
-        return ConfigSource(config_class, values, (_published_warning(str(declared), model_type),) if other else ())
+        return config_class, values, (_published_warning(str(declared), model_type),) if other else ()
     part = values.get(getattr(own_class, "base_config_key", "") or "")
     read = part if isinstance(part, dict) else values
     if "model_type" not in read or read["model_type"] == own_class.model_type:
-        return ConfigSource(own_class, read)
+        return own_class, read, ()
     nested = [
         item for item in read.values() if isinstance(item, dict) and item.get("model_type") == own_class.model_type
     ]
     if nested:
-        return ConfigSource(own_class, nested[-1])
-    return ConfigSource(own_class, read, (_published_warning(str(read["model_type"]), own_class.model_type),))
+        return own_class, nested[-1], ()
+    return own_class, read, (_published_warning(str(read["model_type"]), own_class.model_type),)
 
 
 def _published_warning(found: str, wanted: str) -> str:
@@ -104,7 +97,11 @@ def build_checked_config(
     try:
         with quiet():
             config = build_config(config_class, values)
-            _set_labels(config, num_labels, labels)
+            if labels:
+                config.id2label = dict(enumerate(labels))
+                config.label2id = {name: index for index, name in enumerate(labels)}
+            elif num_labels is not None:
+                config.num_labels = num_labels
             share_labels(config)
     except HeadscopeError:
         raise
@@ -148,14 +145,6 @@ def check_sizes(config: Any) -> None:
             depth = getattr(part, name, None)
             if isinstance(depth, int) and depth > _MOST_LAYERS:
                 raise Malformed(f"config.json asks for {depth:,} layers ({name})", f"correct {name}")
-
-
-def _set_labels(config: Any, num_labels: int | None, labels: tuple[str, ...]) -> None:
-    if labels:
-        config.id2label = dict(enumerate(labels))
-        config.label2id = {name: index for index, name in enumerate(labels)}
-    elif num_labels is not None:
-        config.num_labels = num_labels
 
 
 def first_lines(err: BaseException) -> str:

@@ -98,8 +98,8 @@ def choose(config: dict[str, Any], wish: ModelRequest) -> Choice:
     _check_labels(wish)
     task = parse_task(wish.task) if wish.task is not None else None
     if wish.code is not None and isinstance(config.get("auto_map"), dict):
-        remote = load_remote_classes(config, task, wish.code)
-        return Choice(remote.model_class, remote.task, _build_config(remote.config_class, config, wish))
+        cls, task, config_class = load_remote_classes(config, task, wish.code)
+        return Choice(cls, task, _build_config(config_class, config, wish))
     if is_own_code(wish.model_class):
         return _choose_own_code(config, wish, task)
     model_type = _find_model_type(config, wish)
@@ -110,9 +110,8 @@ def choose(config: dict[str, Any], wish: ModelRequest) -> Choice:
     head_class = _named_class(named, task) if named else _choose_class(config, model_type, task, wish.keys)
     cls = _import_class(head_class.name)
     _check_task_has_classes(head_class.task, wish)
-    source = config_source(cls, model_type, config)
-    notes = (*_note_contradiction(config, model_type, head_class, wish), *source.notes)
-    return Choice(cls, head_class.task, _build_config(source.config_class, source.values, wish), notes)
+    built, notes = _build_config_of(cls, model_type, config, wish)
+    return Choice(cls, head_class.task, built, (*_note_contradiction(config, model_type, head_class, wish), *notes))
 
 
 def _choose_composed(config: dict[str, Any], model_type: str, wish: ModelRequest) -> Choice | None:
@@ -156,14 +155,13 @@ def _choose_tokens(config: dict[str, Any], model_type: str, wish: ModelRequest) 
         raise UsageError(
             f"{len(labels)} labels were given for {len(wish.rows)} tokens", "name one label for each token"
         )
-    source = config_source(cls, model_type, config)
-    built = _build_config(source.config_class, source.values, replace(wish, labels=labels))
+    built, notes = _build_config_of(cls, model_type, config, replace(wish, labels=labels))
     size = getattr(text_config_of(built), "vocab_size", None)
     beyond = [row.id for row in wish.rows if not 0 <= row.id < (size or 0)]
     if beyond:
         raise UsageError(f"token {beyond[0]} is outside the vocabulary of {size or 0:,} tokens", "give ids of tokens")
     rows = class_with_rows(cls, tuple(row.id for row in wish.rows))
-    return Choice(rows, Task.SEQUENCE_CLASSIFICATION, built, source.notes, wish.rows)
+    return Choice(rows, Task.SEQUENCE_CLASSIFICATION, built, notes, wish.rows)
 
 
 def _choose_chain(config: dict[str, Any], model_type: str, wish: ModelRequest, chain: SentencePipeline) -> Choice:
@@ -171,10 +169,8 @@ def _choose_chain(config: dict[str, Any], model_type: str, wish: ModelRequest, c
     # An encoder that was saved alone says false; its family still has a decoder, which the library leaves out.
     has_decoder = getattr(config_classes()[model_type], "is_encoder_decoder", False) is True
     base = base_class_of(model_type, is_encoder_decoder=has_decoder or config.get("is_encoder_decoder") is True)
-    source = config_source(base, model_type, config)
-    own = _with_count(wish, source.values, chain.score_count)
-    built = _build_config(source.config_class, source.values, own)
-    return Choice(class_of_chain(base, chain), Task.SEQUENCE_CLASSIFICATION, built, source.notes, chain=chain)
+    built, notes = _build_config_of(base, model_type, config, wish, count=chain.score_count)
+    return Choice(class_of_chain(base, chain), Task.SEQUENCE_CLASSIFICATION, built, notes, chain=chain)
 
 
 def _choose_decision(config: dict[str, Any], model_type: str, head: DecisionHead) -> Choice:
@@ -218,16 +214,23 @@ def _choose_score_head(config: dict[str, Any], model_type: str, wish: ModelReque
             f"the scores are those of {head.name}, one for each token; its library decides which of them is the reward "
             "(TRL, LlamaFactory and OpenRLHF take that of the last token that is not padding)"
         )
-    source = config_source(cls, model_type, config)
-    built = _build_config(source.config_class, source.values, _with_count(wish, source.values, head.scores))
-    return Choice(cls, Task.TOKEN_CLASSIFICATION, built, (note, *source.notes), head=head)
+    built, notes = _build_config_of(cls, model_type, config, wish, count=head.scores)
+    return Choice(cls, Task.TOKEN_CLASSIFICATION, built, (note, *notes), head=head)
 
 
-def _with_count(wish: ModelRequest, values: dict[str, Any], count: int) -> ModelRequest:
-    """Requests as many classes as there are scores, unless names for that many are given; 0 changes nothing."""
+def _build_config_of(
+    cls: type[PreTrainedModel], model_type: str, config: dict[str, Any], wish: ModelRequest, *, count: int = 0
+) -> tuple[Any, tuple[str, ...]]:
+    """Builds the configuration that a class reads of `config.json`; also gives what Transformers warns of.
+
+    It has `count` classes, unless names for that many are given; 0 leaves their number to the request.
+    """
+    config_class, values, notes = config_source(cls, model_type, config)
     names = values.get("id2label")
     is_named = wish.labels or (isinstance(names, dict) and len(names) == count)
-    return wish if is_named or not count else replace(wish, num_labels=count)
+    if count and not is_named:
+        wish = replace(wish, num_labels=count)
+    return _build_config(config_class, values, wish), notes
 
 
 def _build_config(config_class: Any, values: dict[str, Any], wish: ModelRequest) -> Any:
@@ -300,7 +303,7 @@ def _named_class(name: str, task: Task | None) -> HeadClass:
     return HeadClass(name, mapped or task or Task.SEQUENCE_CLASSIFICATION)
 
 
-def _choose_class(config: dict[str, Any], model_type: str, task: Task | None, keys: tuple[str, ...] = ()) -> HeadClass:
+def _choose_class(config: dict[str, Any], model_type: str, task: Task | None, keys: tuple[str, ...]) -> HeadClass:
     own = _class_of_architectures(config, model_type)
     if own is not None and task in (None, own.task):
         return own if _takes_config_of(own, model_type) else class_for(model_type, own.task) or own
@@ -352,9 +355,8 @@ def describe_other_scores(name: str) -> tuple[str, str]:
 
 
 def _depends_on_class_count(cls: type[PreTrainedModel], model_type: str, config: dict[str, Any]) -> bool:
-    source = config_source(cls, model_type, config)
     # Two counts that no other size is likely to equal: a head of classes has other shapes with each.
-    built = [_build_config(source.config_class, source.values, ModelRequest(count)) for count in (5, 7)]
+    built = [_build_config_of(cls, model_type, config, ModelRequest(count))[0] for count in (5, 7)]
     few, more = (shapes_of_class(cls, shallow_config(item)) or shapes_of_class(cls, item) for item in built)
     return few is not None and few != more
 

@@ -24,8 +24,8 @@ def base_class_of(model_type: str, *, is_encoder_decoder: bool) -> type[PreTrain
 
     Raises Unsupported for a family without one.
     """
-    mapping = "MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES" if is_encoder_decoder else "MODEL_MAPPING_NAMES"
-    names = classes_by_type(mapping).get(model_type, ())
+    auto = "AutoModelForTextEncoding" if is_encoder_decoder else "AutoModel"
+    names = classes_by_type(auto).get(model_type, ())
     cls = getattr(transformers, names[0], None) if names else None
     if not isinstance(cls, type) or not issubclass(cls, PreTrainedModel):
         raise Unsupported(

@@ -1,7 +1,7 @@
 """Parameters of a classifier's head that the usual pretraining checkpoint of a family already has."""
 
 from contextlib import suppress
-from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import transformers
@@ -13,33 +13,25 @@ from headscope.core.upstream.torch import on_meta
 from headscope.core.upstream.transformers import classes_by_type, load_on_meta
 
 _PRETRAINING = (
-    "MODEL_FOR_PRETRAINING_MAPPING_NAMES",
-    "MODEL_FOR_MASKED_LM_MAPPING_NAMES",
-    "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
-    "MODEL_MAPPING_NAMES",
+    "AutoModelForPreTraining",
+    "AutoModelForMaskedLM",
+    "AutoModelForCausalLM",
+    "AutoModel",
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Inheritance:
-    """Pretraining class of a family, and the classifier's parameters that its checkpoints lack."""
+def inherit(cls: type[PreTrainedModel], config: Any, wanted: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
+    """Gives the family's pretraining class, and which of the `wanted` parameters a `cls` loaded from it has new.
 
-    pretraining_class: str | None
-    new: tuple[str, ...]
-
-
-def inherit(cls: type[PreTrainedModel], config: Any, wanted: tuple[str, ...]) -> Inheritance:
-    """Finds which of the `wanted` parameters a `cls` loaded from the family's pretraining checkpoint has new.
-
-    The checkpoint is the state dict of the pretraining class at the same configuration, on the meta device, and the
+    Its checkpoint is the state dict of the pretraining class at the same configuration, on the meta device, and the
     answer is that of Transformers' own loader.
     """
-    for name in pretraining_classes_of(str(config.model_type), cls.__name__):
+    for name in _pretraining_classes_of(str(config.model_type), cls.__name__):
         try:
-            return Inheritance(name, _missing_of_wanted(cls, config, name, wanted))
+            return name, _missing_of_wanted(cls, config, name, wanted)
         except Exception:  # a relative that this configuration does not build brings nothing that we can name
             continue
-    return Inheritance(None, ())
+    return None, ()
 
 
 def _missing_of_wanted(cls: type[PreTrainedModel], config: Any, name: str, wanted: tuple[str, ...]) -> tuple[str, ...]:
@@ -62,11 +54,8 @@ def _load_from_sibling(cls: type[PreTrainedModel], config: Any, name: str) -> tu
     return info.missing, frozenset(dict(model.named_parameters(remove_duplicate=False)))
 
 
-def pretraining_classes_of(model_type: str, other_than: str) -> tuple[str, ...]:
+def _pretraining_classes_of(model_type: str, other_than: str) -> list[str]:
     """Lists the classes of the family that its pretraining checkpoints are saved from, the likeliest first."""
-    found: dict[str, None] = {}
-    for mapping in _PRETRAINING:
-        name = next(iter(classes_by_type(mapping).get(model_type, ())), None)
-        if name and name != other_than and hasattr(transformers, name):
-            found[name] = None
-    return tuple(found)
+    first = (classes_by_type(auto).get(model_type, ())[:1] for auto in _PRETRAINING)
+    names = dict.fromkeys(chain.from_iterable(first))
+    return [name for name in names if name != other_than and hasattr(transformers, name)]

@@ -24,6 +24,8 @@ from headscope.core.model.quiet import quiet
 from headscope.core.upstream.torch import on_meta
 from headscope.core.upstream.transformers import config_classes, folder_of_type
 
+_MOST_BUILT = 300_000_000
+"""Numbers of the largest model that is built to be run."""
 _MOST_MISFITS = 12
 """Keys in which a class may differ before its flags are tried."""
 _MOST_HEIGHTS = 30
@@ -51,9 +53,9 @@ _LARGEST_SOLVED = 4096
 class Proposal:
     """Class that a state dict fits: `fits` of its `total` keys. `fields` are the sizes that the shapes tell.
 
-    `open_fields` are those that no shape tells, with a value that makes the class work. `lacking` are parameters that
-    the class then has without stored weights of their shape, and `left` the keys that it does not read; `missing`
-    counts the class's keys that are not stored, whatever their sizes.
+    `open_fields` are those that no shape tells, with a value that makes the class work. `has_stored_shapes` tells that
+    the class then has the stored keys and shapes and no others; `missing` counts the class's keys that are not stored,
+    whatever their sizes.
     """
 
     class_name: str
@@ -62,14 +64,13 @@ class Proposal:
     total: int
     fields: tuple[tuple[str, int], ...] = ()
     open_fields: tuple[tuple[str, int], ...] = ()
-    lacking: tuple[str, ...] = ()
-    left: tuple[str, ...] = ()
+    has_stored_shapes: bool = False
     missing: int = 0
 
     @property
     def is_whole(self) -> bool:
         """True if the class with these sizes loads every tensor, and needs no other."""
-        return self.is_alike and not self.lacking and not self.left
+        return self.is_alike and self.has_stored_shapes
 
     @property
     def is_alike(self) -> bool:
@@ -129,7 +130,7 @@ def _fit_class(name: str, stored: Shapes) -> Proposal | None:
     misfits = len(_shapes_of_any_layer(built).keys() ^ keys)
     switches = [name for name, value in vars(config).items() if type(value) is bool and not name.startswith("_")]
     for flag in switches if 0 < misfits <= _MOST_MISFITS else ():
-        other = shapes_of_class(cls, _with_flags(config, {**flags, flag: not getattr(config, flag)}))
+        other = shapes_of_class(cls, _with_fields_set(config, {**flags, flag: not getattr(config, flag)}))
         if other and (left := len(_shapes_of_any_layer(other).keys() ^ keys)) < misfits:
             built, misfits, flags[flag] = other, left, not getattr(config, flag)
     own = _shapes_of_any_layer(built)
@@ -146,10 +147,11 @@ def _shapes_of_any_layer(shapes: Shapes) -> Shapes:
     return {of_any_layer(key): shape for key, shape in shapes.items()}
 
 
-def _with_flags(config: Any, flags: Mapping[str, int]) -> Any:
+def _with_fields_set(config: Any, fields: Mapping[str, int]) -> Any:
+    """Copies a configuration with few layers, and sets fields; None where it refuses a value."""
     changed = shallow_config(config)
     try:
-        for name, value in flags.items():
+        for name, value in fields.items():
             setattr(changed, name, value)
     except Exception:  # a field that checks itself
         return None
@@ -193,13 +195,12 @@ def with_sizes(proposal: Proposal, tensors: Sequence[TensorHeader]) -> Proposal:
     fitting = _Fitting(cls, config, stored)
     fitting.solve_depths(fields, opened)
     fitting.solve_sizes(fields, opened)
-    built = fitting.shapes(fields | opened) if fitting.survives_saving(fields | opened) else {}
+    is_kept = fitting.survives_saving(fields | opened)
     return replace(
         proposal,
         fields=tuple(sorted(fields.items())),
         open_fields=tuple(sorted(opened.items())),
-        lacking=tuple(key for key, shape in built.items() if stored.get(key) != shape),
-        left=tuple(key for key in stored if key not in built),
+        has_stored_shapes=is_kept and fitting.shapes(fields | opened) == stored,
     )
 
 
@@ -278,18 +279,11 @@ def _sized_fields(config: Any) -> list[str]:
 
 def _infer_field(cls: Any, shallow: Any, name: str, before: Shapes, wanted: Shapes) -> int | None:
     """Infers a field's value from the stored shapes: the size of an axis that equals the field and follows it."""
-    from copy import deepcopy
-
     value = getattr(shallow, name, None)
     if type(value) is not int:  # a list, as the configuration reads it
         return None
-    changed = deepcopy(shallow)
     other = 2 * value if value > 2 else 7  # a count that no default has
-    try:
-        setattr(changed, name, other)
-    except Exception:  # a field that checks itself
-        return None
-    after = shapes_of_class(cls, changed)
+    after = shapes_of_class(cls, _with_fields_set(shallow, {name: other}))
     if after is None:
         return None
     found = Counter(
@@ -342,13 +336,13 @@ def count_of_numbers(cls: Any, config: Any) -> int:
     return sum(map(math.prod, shapes.values()))
 
 
-def build_with_named_numbers(cls: Any, config: Any, most: int = 300_000_000) -> Any:
+def build_with_named_numbers(cls: Any, config: Any) -> Any:
     """Builds a model of a class with numbers that follow from the names of its tensors alone.
 
     Matrices are around zero, so that activations and rotations show in the scores; vectors are positive, since
-    variances are among them. None where it would hold more than `most` numbers.
+    variances are among them. None where it would hold too many numbers.
     """
-    if count_of_numbers(cls, config) > most:
+    if count_of_numbers(cls, config) > _MOST_BUILT:
         return None
     with quiet(), torch.random.fork_rng(devices=[]):
         model = cls(config).float().eval()

@@ -62,11 +62,11 @@ def save_random_copy(choice: Choice, folder: Path, *, ends_text: bool) -> Random
             model: PreTrainedModel = choice.cls(config).train(False)
             _randomize_parameters(model)
             model.save_pretrained(folder)
-            tokenizer, words, limit = _build_tokenizer(model, ends_text)
-            tokenizer.save_pretrained(folder)
+            made = RandomCopy(model, *_build_tokenizer(model, ends_text))
+            made.tokenizer.save_pretrained(folder)
     except Exception as err:  # whatever a foreign class raises, and one without a vocabulary
         raise Unsupported(f"no small copy of {choice.cls.__name__} can be made: {first_line(err)}", "") from err
-    return RandomCopy(model, tokenizer, words, limit)
+    return made
 
 
 def _small_config(choice: Choice) -> Any:

@@ -6,7 +6,6 @@ That of a repository (`auto_map`) needs consent to run it; naming a class of one
 import importlib
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
@@ -16,31 +15,10 @@ from transformers import PreTrainedModel
 from headscope.core.facts import Task
 from headscope.core.facts.counting import few_of
 from headscope.core.facts.stored.location import Location
+from headscope.core.model.classes.catalog import AUTO_CLASS_OF_TASK
 from headscope.core.model.quiet import quiet
 from headscope.core.upstream.transformers import class_of_repository, config_classes
 from headscope.errors import Unsupported, UsageError
-
-_AUTO_CLASSES = {
-    Task.SEQUENCE_CLASSIFICATION: "AutoModelForSequenceClassification",
-    Task.TOKEN_CLASSIFICATION: "AutoModelForTokenClassification",
-    Task.MULTIPLE_CHOICE: "AutoModelForMultipleChoice",
-    Task.QUESTION_ANSWERING: "AutoModelForQuestionAnswering",
-    Task.NEXT_SENTENCE_PREDICTION: "AutoModelForNextSentencePrediction",
-    Task.IMAGE_CLASSIFICATION: "AutoModelForImageClassification",
-    Task.AUDIO_CLASSIFICATION: "AutoModelForAudioClassification",
-    Task.AUDIO_FRAME_CLASSIFICATION: "AutoModelForAudioFrameClassification",
-    Task.AUDIO_XVECTOR: "AutoModelForAudioXVector",
-    Task.VIDEO_CLASSIFICATION: "AutoModelForVideoClassification",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteClasses:
-    """Classes that a repository's own code defines for a task."""
-
-    config_class: Any
-    model_class: type[PreTrainedModel]
-    task: Task
 
 
 def models_in_auto_map(config: Mapping[str, Any]) -> str:
@@ -50,14 +28,17 @@ def models_in_auto_map(config: Mapping[str, Any]) -> str:
     return few_of(sorted({str(value).rpartition(".")[2] for auto, value in named if str(auto).startswith("AutoModel")}))
 
 
-def load_remote_classes(config: dict[str, Any], task: Task | None, source: Location) -> RemoteClasses:
-    """Loads the configuration and model class that `auto_map` names for `task`, or for the first task that it names.
+def load_remote_classes(
+    config: dict[str, Any], task: Task | None, source: Location
+) -> tuple[type[PreTrainedModel], Task, Any]:
+    """Loads the model class that `auto_map` names for `task`, or for the first task that it names.
 
-    Runs code of the repository. Raises Unsupported where it defines no such class or cannot be imported.
+    Also gives the task and the configuration class. Runs code of the repository. Raises Unsupported where it defines no
+    such class or cannot be imported.
     """
     auto_map = config["auto_map"]
     tasks = (task,) if task else tuple(Task)
-    found = next((item for item in tasks if isinstance(auto_map.get(_AUTO_CLASSES[item]), str)), None)
+    found = next((item for item in tasks if isinstance(auto_map.get(AUTO_CLASS_OF_TASK[item]), str)), None)
     own, model_type = auto_map.get("AutoConfig"), config.get("model_type")
     # A class for a configuration of Transformers needs no other.
     known = config_classes()[model_type] if isinstance(model_type, str) and model_type in config_classes() else None
@@ -72,7 +53,7 @@ def load_remote_classes(config: dict[str, Any], task: Task | None, source: Locat
             f"its auto_map names: {', '.join(sorted(map(str, auto_map)))}",
         )
     config_class = _import_remote_class(own, source) if isinstance(own, str) else known
-    return RemoteClasses(config_class, _import_remote_class(auto_map[_AUTO_CLASSES[found]], source), found)
+    return _import_remote_class(auto_map[AUTO_CLASS_OF_TASK[found]], source), found, config_class
 
 
 def class_of_own_code(named: str) -> type[PreTrainedModel]:

@@ -80,9 +80,8 @@ def _fill_chain(model: PreTrainedModel, chain: SentencePipeline, place: Location
     """Loads the modules of a chain from their own files, as strictly as sentence-transformers does."""
     for part in chain.chain[1:]:
         module = model.get_submodule(child_name(part))
-        if not module.state_dict():
-            continue
-        module.load_state_dict(_load_weight_file(f"{part.folder}/{part.file or 'model.safetensors'}", place))
+        if module.state_dict():
+            module.load_state_dict(_load_weight_file(f"{part.folder}/{part.file or 'model.safetensors'}", place))
 
 
 def fill_head(model: nn.Module, choice: Choice, place: Location) -> None:
@@ -256,11 +255,6 @@ def limit_length(tokenizer: Any, model: PreTrainedModel) -> None:
         tokenizer.model_max_length = most - 2
 
 
-def encode_image(place: Location, path: str) -> Mapping[str, Any]:
-    """Encodes a picture with the checkpoint's own image processor."""
-    return image_encoder(place)(path)
-
-
 def image_encoder(place: Location) -> Callable[[str], Mapping[str, Any]]:
     """Makes a function from a picture's path to its tensors. Raises Unsupported without Pillow or a processor."""
     try:
@@ -279,13 +273,11 @@ def image_encoder(place: Location) -> Callable[[str], Mapping[str, Any]]:
     return encode
 
 
-def encode_audio(place: Location, path: str) -> Mapping[str, Any]:
-    """Encodes a WAV file of 16-bit samples with the checkpoint's own feature extractor; channels are averaged."""
-    return audio_encoder(place)(path)
-
-
 def audio_encoder(place: Location) -> Callable[[str], Mapping[str, Any]]:
-    """Makes a function from a WAV file's path to its tensors. Raises Unsupported without a feature extractor."""
+    """Makes a function from the path of a WAV file of 16-bit samples to its tensors; channels are averaged.
+
+    Raises Unsupported without a feature extractor.
+    """
     extractor = open_processor(place, "audio")
 
     def encode(path: str) -> Mapping[str, Any]:

@@ -71,9 +71,9 @@ def _load_quantized(choice: Choice, manifest: CheckpointManifest, settings: dict
     with quiet(), on_meta():
         shapes = {name: tuple(item.shape) for name, item in choice.cls(plain).named_parameters()}
     dtype = str(plain.dtype or torch.float16).removeprefix("torch.")
-    unpacked = unpack(manifest, settings, dtype, shapes)
-    loaded = _load_plain(replace(choice, config=plain), unpacked.manifest)
-    return replace(loaded, diff=with_packed_names(loaded.diff, unpacked), quantization=settings)
+    unpacked, packed = unpack(manifest, settings, dtype, shapes)
+    loaded = _load_plain(replace(choice, config=plain), unpacked)
+    return replace(loaded, diff=with_packed_names(loaded.diff, packed), quantization=settings)
 
 
 def _load_plain(choice: Choice, manifest: CheckpointManifest) -> Loaded:
@@ -181,7 +181,7 @@ def _read_origins(
             count=tensor.numel(),
             status=judge(name, tensor),
             checkpoint_keys=origin_of(tensor),
-            in_base=bool(base) and name.startswith(f"{base}."),
+            in_base=name.startswith(f"{base}."),  # no name begins with a dot: nothing is in a base that isn't there
             is_buffer=name in buffers,
         )
         for name, tensor in _named_tensors(model)

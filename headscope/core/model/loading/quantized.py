@@ -38,14 +38,6 @@ class Packed:
 
 
 @dataclass(frozen=True, slots=True)
-class Unpacked:
-    """Manifest with logical weights instead of packed ones, and what each of them stands for."""
-
-    manifest: CheckpointManifest
-    packed: Mapping[str, Packed]
-
-
-@dataclass(frozen=True, slots=True)
 class _Settings:
     """Quantization settings of the configuration, and the shapes of the model's parameters."""
 
@@ -53,6 +45,17 @@ class _Settings:
     bits: int
     dtype: str
     shapes: Shapes
+
+    def shape_in_model(self, key: str) -> tuple[int, ...] | None:
+        """Gives the shape of the parameter that a key names; None where none or several fit.
+
+        A checkpoint of the base model leaves out the prefix of the model's names, or has one more.
+        """
+        if key in self.shapes:
+            return self.shapes[key]
+        longer = [shape for name, shape in self.shapes.items() if name.endswith(f".{key}")]
+        found = longer or [shape for name, shape in self.shapes.items() if key.endswith(f".{name}")]
+        return found[0] if len(found) == 1 else None
 
 
 def quantization_config(config: Any) -> dict[str, Any]:
@@ -62,10 +65,13 @@ def quantization_config(config: Any) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def unpack(manifest: CheckpointManifest, config: Mapping[str, Any], dtype: str, shapes: Shapes) -> Unpacked:
+def unpack(
+    manifest: CheckpointManifest, config: Mapping[str, Any], dtype: str, shapes: Shapes
+) -> tuple[CheckpointManifest, dict[str, Packed]]:
     """Rewrites the manifest as if it had been stored unquantized; tensors of no known packing stay unchanged.
 
-    `config` is the quantization's; `dtype` the one that the layers compute in; `shapes` those of the model.
+    Also gives what stands for each of its logical weights, by key. `config` is the quantization's; `dtype` the one that
+    the layers compute in; `shapes` those of the model.
     """
     settings = _Settings(method_of(config), bits_of(config), dtype, shapes)
     groups: dict[str, Group] = {}
@@ -79,7 +85,7 @@ def unpack(manifest: CheckpointManifest, config: Mapping[str, Any], dtype: str, 
     gone = {key for item in packed.values() for key in item.keys}
     kept = [header for header in manifest.tensors if header.key not in gone]
     tensors = (*kept, *(item.header for item in packed.values()))
-    return Unpacked(replace(manifest, tensors=tensors), packed)
+    return replace(manifest, tensors=tensors), packed
 
 
 def method_of(config: Mapping[str, Any]) -> str:
@@ -177,7 +183,7 @@ def _unpack_compressed(stem: str, group: Group, settings: _Settings) -> Iterator
     names = ("weight_packed", "weight_shape", "weight_scale", "weight_zero_point", "weight_g_idx")
     parts = [group[name].key for name in names if name in group]
     width = columns * _WORD // settings.bits
-    known = settings.shapes.get(_name_in_model(f"{stem}.weight", settings.shapes))
+    known = settings.shape_in_model(f"{stem}.weight")
     if known is not None and known[:-1] == tuple(rows) and 0 <= width - known[-1] < _WORD // settings.bits:
         width = known[-1]  # the last word may be filled up
     yield _packed_weight(f"{stem}.weight", (*rows, width), parts, f"int{settings.bits}", settings)
@@ -199,8 +205,8 @@ def _unpack_torchao(stem: str, group: Group, settings: _Settings) -> Iterator[Pa
         return
     name = f"{stem}.weight"
     shape: tuple[int, ...] | None = data.shape
-    known = settings.shapes.get(_name_in_model(name, settings.shapes))
-    if data.dtype != "int8" and not data.dtype.startswith("float8") and known != data.shape:
+    is_whole = data.dtype == "int8" or data.dtype.startswith("float8")
+    if not is_whole and settings.shape_in_model(name) != data.shape:
         shape = _true_shape(name, 2 * _BYTES.get(data.dtype, 1) * math.prod(data.shape), settings)
     parts = [header.key for suffix, header in group.items() if suffix.startswith("_weight_")]
     if shape is not None:
@@ -223,7 +229,7 @@ def _true_shape(name: str, elements: int, settings: _Settings) -> tuple[int, ...
 
     None where the count fits no whole number of rows: then headers don't show the shape.
     """
-    known = settings.shapes.get(_name_in_model(name, settings.shapes))
+    known = settings.shape_in_model(name)
     if known is None:
         return None
     # An odd count of 4-bit numbers fills its last byte with one more.
@@ -233,20 +239,9 @@ def _true_shape(name: str, elements: int, settings: _Settings) -> tuple[int, ...
     return (elements // width, *known[1:]) if len(known) > 1 and width and elements % width == 0 else None
 
 
-def _name_in_model(key: str, shapes: Shapes) -> str:
-    """Gives the model's name for a key: a checkpoint of the base model leaves out its prefix, or has one more."""
-    if key in shapes:
-        return key
-    longer = [name for name in shapes if name.endswith(f".{key}")]
-    shorter = [name for name in shapes if key.endswith(f".{name}")]
-    found = longer or shorter
-    return found[0] if len(found) == 1 else key
-
-
-def with_packed_names(diff: WeightDiff, unpacked: Unpacked) -> WeightDiff:
+def with_packed_names(diff: WeightDiff, packed: Mapping[str, Packed]) -> WeightDiff:
     """Puts the diff under the keys that the files have; unknown packings leave gaps, never new weights."""
-    parameters = tuple(_with_stored_keys(item, unpacked.packed) for item in diff.parameters)
-    logical = set(unpacked.packed)
+    parameters = tuple(_with_stored_keys(item, packed) for item in diff.parameters)
     # Parameters are missing in modules for which the checkpoint has tensors that nothing took: packed ones.
     stems = {key.rpartition(".")[0] for key in diff.unused} | {_split_key(key)[0] for key in diff.unused}
     ends = [f".{stem}" for stem in stems if stem]
@@ -262,7 +257,7 @@ def with_packed_names(diff: WeightDiff, unpacked: Unpacked) -> WeightDiff:
     return replace(
         diff,
         new=tuple(name for name in diff.new if name not in unresolved),
-        renamed=tuple(item for item in diff.renamed if not logical & set(item.checkpoint_keys)),
+        renamed=tuple(item for item in diff.renamed if packed.keys().isdisjoint(item.checkpoint_keys)),
         parameters=parameters,
         gaps=(*diff.gaps, gap) if unresolved else diff.gaps,
     )

@@ -234,13 +234,8 @@ def _find_duplicate_rows(numbers: torch.Tensor) -> tuple[int, ...]:
     if len(torch.unique(hashes)) == len(hashes):
         return ()
     _, places = torch.unique(numbers, dim=0, return_inverse=True)
-    seen: set[int] = set()
-    found = []
-    for row, place in enumerate(places.tolist()):
-        if place in seen:
-            found.append(row)
-        seen.add(place)
-    return tuple(found)
+    first: dict[int, int] = {}
+    return tuple(row for row, place in enumerate(places.tolist()) if first.setdefault(place, row) != row)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 from headscope.core.facts.health import MOST_INITIALIZED, InitialSpread
 from headscope.core.model.quiet import quiet
 from headscope.core.model.tensors.head_statistics import known_schemes, spread_z
+from headscope.core.model.tensors.held import fresh_skeleton
 from headscope.core.upstream.torch import with_child
 from headscope.core.upstream.transformers import initialize
 
@@ -38,19 +39,19 @@ def initial_spread(model: nn.Module, weight: str, stated: float | None) -> Initi
     if not isinstance(model, PreTrainedModel):
         return None
     try:
-        skeleton = model
-        if not all(item.is_meta for item in model.parameters()):
-            with quiet(), torch.device("meta"):  # a copy, so that initializing changes no number of `model`
-                skeleton = type(model)(deepcopy(model.config))
+        # A copy, so that initializing changes no number of `model`.
+        skeleton = model if all(item.is_meta for item in model.parameters()) else fresh_skeleton(model)
         module = skeleton.get_submodule(path)
         shape = tuple(getattr(module, name).shape)
         if sum(item.numel() for item in module.parameters()) > MOST_INITIALIZED or len(shape) < 2:  # a matrix
             return None
-        draws = list(_draw_repeatedly(skeleton, path, min(_DRAWS, max(1, _ENOUGH // math.prod(shape)))))
+        count = min(_DRAWS, max(1, _ENOUGH // math.prod(shape)))
+        drawn = fresh_draws(skeleton, path, seed=0, count=count)
+        draws = [{name: item.flatten()[:_ENOUGH].double() for name, item in draw.items()} for draw in drawn]
         config = skeleton.config
         others = [getattr(config, field, None) for field in _SPREADS]
-        found = _exact_or_measured_spread(torch.cat([item[name] for item in draws]), shape, stated, others)
-        bias = torch.cat([item["bias"] for item in draws]) if "bias" in draws[0] else None
+        found = _exact_or_measured_spread(_join_draws(draws, name), shape, stated, others)
+        bias = _join_draws(draws, "bias") if "bias" in draws[0] else None
     except Exception:  # whatever a class's own initialization raises: then its spread is not known
         return None
     if not 0 < found < math.inf:
@@ -80,32 +81,26 @@ def _spread_of_bias(drawn: torch.Tensor, features: int) -> float:
     return usual if is_usual else spread
 
 
-def _draw_repeatedly(skeleton: PreTrainedModel, path: str, count: int) -> Iterator[dict[str, torch.Tensor]]:
-    """Yields the numbers of a module of a model on the meta device after each of several initializations."""
-    with quiet(), torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.default_generator.manual_seed(0)
-        fresh = _without_numbers(skeleton, path)
-        around = _shells_around(skeleton, path, fresh)
-        for _ in range(count):
-            _initialize_module(skeleton, fresh, around)
-            yield {name: item.flatten()[:_ENOUGH].double() for name, item in fresh.named_parameters(recurse=False)}
+def _join_draws(draws: list[dict[str, torch.Tensor]], name: str) -> torch.Tensor:
+    return torch.cat([item[name] for item in draws])
 
 
-def fresh_numbers(skeleton: PreTrainedModel, path: str, seed: int) -> dict[str, torch.Tensor]:
-    """Initializes a module on the meta device as its class does, and gives its parameters in single precision.
+def fresh_draws(
+    skeleton: PreTrainedModel, path: str, *, seed: int, count: int = 1
+) -> Iterator[dict[str, torch.Tensor]]:
+    """Initializes a module on the meta device as its class does, and yields its parameters in single precision.
 
-    Raises whatever the class's own initialization raises.
+    With `count`, it is initialized several times, and one set of numbers is in memory at a time. Raises whatever the
+    class's own initialization raises.
     """
     with quiet(), torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.default_generator.manual_seed(seed)
-        fresh = _without_numbers(skeleton, path)
-        _initialize_module(skeleton, fresh, _shells_around(skeleton, path, fresh))
-        return {name: item.detach().clone() for name, item in fresh.named_parameters(recurse=False)}
-
-
-def _without_numbers(skeleton: PreTrainedModel, path: str) -> nn.Module:
-    """Copies a module into memory, with room for its values."""
-    return deepcopy(skeleton.get_submodule(path)).to_empty(device="cpu").float()
+        # A copy in memory, with room for its values.
+        fresh = deepcopy(skeleton.get_submodule(path)).to_empty(device="cpu").float()
+        around = _shells_around(skeleton, path, fresh)
+        for _ in range(count):
+            _initialize_module(skeleton, fresh, around)
+            yield {name: item.detach().clone() for name, item in fresh.named_parameters(recurse=False)}
 
 
 def _initialize_module(skeleton: PreTrainedModel, fresh: nn.Module, around: list[nn.Module]) -> None:

@@ -163,11 +163,9 @@ def departures(weight: MatrixStatistics) -> dict[_Measure, float]:
         _Measure.ROWS: max(0.0, weight.rows_z or 0.0),  # an orthogonal draw has it below chance
         _Measure.COLUMNS: max(0.0, weight.columns_z),
         _Measure.SHAPE: 0.0 if between else weight.shape_z,
+        _Measure.SPECTRUM: max(0.0, weight.spectrum.top_z or 0.0),
     }
-    top = weight.spectrum.top_z
-    return {name: abs(z) for name, z in found.items() if z is not None} | {
-        _Measure.SPECTRUM: max(0.0, top) if top is not None else 0.0
-    }
+    return {name: abs(z) for name, z in found.items() if z is not None}
 
 
 def _usable_spread_z(weight: MatrixStatistics) -> float | None:
@@ -244,13 +242,12 @@ def judge_numbers(
         weight=weight,
         bias=bias,
     )
-    signs = signs_of(weight, bias, initial)
     # The order matters: the statistics assume what the first three rule out.
     found = (
         _judge_by_values(blank, weight)
         or _judge_unusual(blank, weight)
         or _judge_by_draw(blank, weight, initial)
-        or _judge_by_statistics(blank, signs, initial)
+        or _judge_by_statistics(blank, weight, signs_of(weight, bias, initial), initial)
     )
     return replace(found, reasons=(*found.reasons, *_row_remarks(weight)))
 
@@ -284,14 +281,19 @@ def _are_rows_equal(weight: MatrixStatistics) -> bool:
 
 def _judge_by_draw(blank: HeadHealth, weight: MatrixStatistics, initial: InitialSpread | None) -> HeadHealth | None:
     """Judges a weight whose values are those of an untouched draw, whole or in part; None for any other."""
-    drawn = _untouched_draw_reason(weight)
-    if not drawn:
-        part = _partial_draw_reason(weight)
-        return replace(blank, basis=HealthBasis.DRAW, reasons=(part,)) if part else None
-    if blank.bias is not None and _is_bias_moved(blank.bias, initial, is_default=_is_default_draw(weight)):
+    drawn, bias = _untouched_draw_reason(weight), blank.bias
+    if drawn and (bias is None or not _is_bias_moved(bias, initial, is_default=_is_default_draw(weight))):
+        return replace(blank, verdict=HealthVerdict.FRESH, confidence=SURE, basis=HealthBasis.DRAW, reasons=(drawn,))
+    if drawn:
         reason = f"{drawn}, but its bias is not: only the bias was trained, or code set it"
-        return replace(blank, basis=HealthBasis.DRAW, reasons=(reason,))
-    return replace(blank, verdict=HealthVerdict.FRESH, confidence=SURE, basis=HealthBasis.DRAW, reasons=(drawn,))
+    elif _is_on_grid(weight):
+        reason = (
+            f"about {weight.draw_share:.0%} of {weight.name} is as PyTorch's {weight.draw}_ draws it, and the rest has "
+            "changed: some rows are new, or the training was too short to change every value"
+        )
+    else:
+        return None
+    return replace(blank, basis=HealthBasis.DRAW, reasons=(reason,))
 
 
 def _untouched_draw_reason(weight: MatrixStatistics) -> str:
@@ -309,16 +311,6 @@ def _untouched_draw_reason(weight: MatrixStatistics) -> str:
     ):
         return f"{weight.name} has exactly orthonormal rows, as an orthogonal initialization leaves them"
     return ""
-
-
-def _partial_draw_reason(weight: MatrixStatistics) -> str:
-    """Gives the reason to take a part of a weight for an untouched draw, where the whole isn't one; "" for none."""
-    if not _is_on_grid(weight):
-        return ""
-    return (
-        f"about {weight.draw_share:.0%} of {weight.name} is as PyTorch's {weight.draw}_ draws it, and the rest has "
-        "changed: some rows are new, or the training was too short to change every value"
-    )
 
 
 def _is_on_grid(weight: MatrixStatistics) -> bool:
@@ -343,9 +335,9 @@ def _judge_unusual(blank: HeadHealth, weight: MatrixStatistics) -> HeadHealth | 
     return replace(blank, basis=HealthBasis.VALUES, reasons=(reason,))
 
 
-def _judge_by_statistics(blank: HeadHealth, signs: Signs, initial: InitialSpread | None) -> HeadHealth:
-    weight = blank.weight
-    assert weight is not None
+def _judge_by_statistics(
+    blank: HeadHealth, weight: MatrixStatistics, signs: Signs, initial: InitialSpread | None
+) -> HeadHealth:
     changed = probability(CHANGED, signs.of_change, signs.of_zeros)
     far = changed * probability(FAR, signs.of_size)
     verdict, confidence = verdict_of(signs, changed, far)

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from headscope.core.facts import (
     Carried,
     GapTopic,
+    Head,
     HeadParameter,
+    ModelFacts,
     ParameterStatus,
     PoolingKind,
     Report,
@@ -47,8 +49,8 @@ def health_of_checkpoint(checkpoint: Checkpoint) -> HeadHealth:
         return known
     weight, bias = known
     try:
-        places = checkpoint.stored_files
-        found, why, read = _read_stored(places, [item for item in (weight, bias) if item is not None])
+        wanted = [item for item in (weight, bias) if item is not None]
+        found, why, read = _read_stored(checkpoint.stored_files, wanted)
     except HeadscopeError as err:
         return not_determined(weight.name, f"its values could not be read: {err.message}")
     if weight.name not in found:
@@ -56,43 +58,51 @@ def health_of_checkpoint(checkpoint: Checkpoint) -> HeadHealth:
     return replace(_judge_measured(report, weight, bias, found, checkpoint.built.initial), bytes_read=read)
 
 
-def health_of_tensors(
-    report: Report, found: Mapping[str, torch.Tensor], initial: InitialSpread | None, otherwise: str
-) -> HeadHealth:
-    """Judges numbers that were read already; `otherwise` says why the classifier may not be among them."""
-    known = _without_numbers(report, is_loaded=True)
-    if isinstance(known, HeadHealth):
-        return known
-    weight, bias = known
-    if weight.name not in found:
-        return not_determined(weight.name, otherwise)
-    return _judge_measured(report, weight, bias if bias is not None and bias.name in found else None, found, initial)
-
-
 def health_of_module(module: nn.Module, report: Report, initial: InitialSpread | None) -> HeadHealth:
     """Judges the numbers of a classifier in memory."""
-    known = _without_numbers(report, is_loaded=False)
+    held = {name: item.detach() for name, item in module.named_parameters(remove_duplicate=False)}
+    otherwise = "the module no longer holds it under this name"
+    return health_of_tensors(report, held, initial, otherwise, is_loaded=False)
+
+
+def health_of_tensors(
+    report: Report,
+    found: Mapping[str, torch.Tensor],
+    initial: InitialSpread | None,
+    otherwise: str,
+    *,
+    is_loaded: bool = True,
+) -> HeadHealth:
+    """Judges numbers that were read already; `otherwise` says why the classifier may not be among them.
+
+    With `is_loaded`, the numbers are those of a checkpoint, which may give the classifier none.
+    """
+    known = _without_numbers(report, is_loaded=is_loaded)
     if isinstance(known, HeadHealth):
         return known
     weight, bias = known
-    held = dict(module.named_parameters(remove_duplicate=False))
-    given = [item.name for item in (weight, bias) if item is not None and item.name in held]
-    found = {name: held[name].detach() for name in given}
-    lost = next((name for name, item in found.items() if item.is_meta), None)
+    given = [item.name for item in (weight, bias) if item is not None and item.name in found]
+    lost = next((name for name in given if found[name].is_meta), None)
     if lost is not None:
         return not_determined(weight.name, f"{lost} is on the meta device, without values")
     if weight.name not in found:
-        return not_determined(weight.name, "the module no longer holds it under this name")
+        return not_determined(weight.name, otherwise)
     return _judge_measured(report, weight, bias, found, initial)
 
 
 def _without_numbers(report: Report, *, is_loaded: bool) -> HeadHealth | tuple[HeadParameter, HeadParameter | None]:
     """Gives the verdict if numbers aren't needed or wouldn't help, otherwise the classifier's weight and bias."""
-    weight = classifier_weight(report.head) if report.head is not None else None
-    reason = _why_no_classifier(report) or ("the head has no parameters" if weight is None else "")
-    if weight is None or reason or report.head is None:
-        return not_determined("", reason, HealthBasis.UNREAD if report.head is None else HealthBasis.NONE)
-    reason = _why_no_matrix(report, weight)
+    head = report.head
+    if head is None:
+        gaps = (gap.reason for gap in report.not_determined if gap.topic == GapTopic.HEAD_PATH)
+        why = next(gaps, "it was not traced")
+        return not_determined("", f"headscope could not determine the head path: {why}")
+    weight = classifier_weight(head)
+    is_of_tokens = head.token_rows is not None or head.pooling.kind is PoolingKind.TOKEN_PAIR
+    if weight is None or is_of_tokens:
+        rows = "the scores are rows of a language model's head, which pretraining trained"
+        return not_determined("", rows if is_of_tokens else "the head has no parameters", HealthBasis.NONE)
+    reason = _why_no_matrix(report.model, head, weight)
     if reason:
         return not_determined(weight.name, reason, HealthBasis.NONE)
     if is_loaded and weight.status in NEW_AT_LOAD:
@@ -100,7 +110,7 @@ def _without_numbers(report: Report, *, is_loaded: bool) -> HeadHealth | tuple[H
     reason = _why_not_its_numbers(weight, is_loaded=is_loaded)
     if reason:
         return not_determined(weight.name, reason)
-    bias = next((item for item in report.head.parameters if item.name == _bias_of(weight) and item.live), None)
+    bias = next((item for item in head.parameters if item.name == _bias_of(weight) and item.live), None)
     # A bias that is new at every load shows nothing of the training.
     is_read = bias is not None and (not is_loaded or bias.status is ParameterStatus.LOADED) and bias.quantized is None
     return weight, bias if is_read else None
@@ -108,19 +118,6 @@ def _without_numbers(report: Report, *, is_loaded: bool) -> HeadHealth | tuple[H
 
 def _bias_of(weight: HeadParameter) -> str:
     return f"{weight.name.rpartition('.')[0]}.bias"
-
-
-def _why_no_classifier(report: Report) -> str:
-    """Says why there is no classifier to judge; "" if there may be one."""
-    head = report.head
-    if head is None:
-        reason = next(
-            (gap.reason for gap in report.not_determined if gap.topic == GapTopic.HEAD_PATH), "it was not traced"
-        )
-        return f"headscope could not determine the head path: {reason}"
-    if head.token_rows is not None or head.pooling.kind is PoolingKind.TOKEN_PAIR:
-        return "the scores are rows of a language model's head, which pretraining trained"
-    return ""
 
 
 def _why_not_its_numbers(weight: HeadParameter, *, is_loaded: bool) -> str:
@@ -144,10 +141,8 @@ _REASONS = {
 }
 
 
-def _why_no_matrix(report: Report, weight: HeadParameter) -> str:
+def _why_no_matrix(model: ModelFacts, head: Head, weight: HeadParameter) -> str:
     """Says why a weight is not a classifier [classes, features]; "" for one that is."""
-    head, model = report.head, report.model
-    assert head is not None
     stage = next(item for item in reversed(head.stages) if weight.name in item.parameters)
     if stage.operation not in _OPERATIONS or len(weight.shape) < 2:  # a matrix
         return f"the last stage with parameters is {stage.operation}, and headscope judges linear classifiers only"

@@ -179,9 +179,7 @@ def labels_of(
         return scorer.labels, ()
     config = getattr(module, "config", None)
     named = labels_in(config) if getattr(config, "id2label", None) else ()
-    if named and count in (None, len(named)):
+    if not named or count in (None, len(named)):
         return named, ()
-    if not named:
-        return (), ()
     sentence = f"the configuration names {len(named)} classes, but the model has {count} scores"
     return placeholders(_score_count(trace)), (sentence,)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,6 @@ from headscope.core.facts import (
     Head,
     HeadParameter,
     HeadTrace,
-    ParameterOrigin,
     ParameterStatus,
     Report,
     Task,
@@ -24,7 +23,6 @@ from headscope.core.facts.counting import counted, verb
 from headscope.core.facts.environment import tool_version
 from headscope.core.facts.health import HeadHealth, InitialSpread
 from headscope.core.source.environment import environment
-from headscope.core.source.live.compiled import uncompiled
 from headscope.core.source.live.live_facts import (
     embeddings_of,
     facts_in_memory,
@@ -36,7 +34,15 @@ from headscope.core.source.live.live_facts import (
 from headscope.core.source.live.live_tensors import is_of_transformers
 from headscope.core.source.live.live_trace import trace_live_model, trace_without_run, with_live_padding
 from headscope.core.source.live.module import Unwrapped, unwrap
-from headscope.core.source.live.origin import LoadOrigin, Present, diff_of_info, find_origin, joined, prefixed
+from headscope.core.source.live.origin import (
+    LoadOrigin,
+    Present,
+    diff_of_info,
+    find_origin,
+    joined,
+    prefixed,
+    same_numbers,
+)
 from headscope.core.source.reading.assembly import checkpoint_facts, join_head, with_saved_class
 from headscope.core.source.reading.configuration import built_facts, with_purpose, with_tables
 from headscope.core.source.reading.tracing import unless_contradicted
@@ -76,6 +82,8 @@ class LiveModel:
 
     @cached_property
     def _traced_head(self) -> TracedHead:
+        from headscope.core.upstream.torch import uncompiled
+
         with uncompiled(self.unwrapped.module):
             examples, output = self.request.example_inputs, self.request.output
             return trace_live_model(self.unwrapped, examples, self.task, output, by_shape=self._by_shape)
@@ -125,9 +133,9 @@ class LiveModel:
         """Adds the status of each weight, where the checkpoint is known, to `own_report`. Raises UsageError."""
         own = self.own_report  # refuses a model that can't be traced before its checkpoint is read
         if self.request.loading_info is not None:
-            return _with_load(own, _load_of_info(self, self.request.loading_info))
+            return _with_load_of_info(self, self.request.loading_info)
         if isinstance(self.origin, LoadOrigin):
-            return _with_load(own, _load_of_origin(self, self.origin))
+            return _with_load_of_origin(self, self.origin)
         gaps = () if self.origin is None else (self.origin,)
         return replace(own, not_determined=(*own.not_determined, *gaps))
 
@@ -178,11 +186,10 @@ class LiveModel:
     def health(self) -> HeadHealth:
         """Judges whether the classifier's numbers were ever trained."""
         from headscope.core.facts.heads.head import classifier_weight
+        from headscope.core.source.health.judging import not_determined
         from headscope.core.source.health.reading import health_of_module
 
         if self.unwrapped.is_sharded:
-            from headscope.core.source.health.judging import not_determined
-
             return not_determined("", "the parameters are sharded: no process holds all their values")
         weight = classifier_weight(self.report.head) if self.report.head else None
         return health_of_module(self.unwrapped.module, self.report, _spread_of_fresh_classifier(self, weight))
@@ -199,77 +206,57 @@ def _spread_of_fresh_classifier(live_model: LiveModel, weight: HeadParameter | N
     return initial_spread(origin, plain_name(weight.name.removeprefix(prefix)), stated)
 
 
-@dataclass(frozen=True, slots=True)
-class _Load:
-    """What a load gave the parameters that a model holds, sentences on that, and the checkpoint, if one was read."""
-
-    weights: WeightDiff
-    head: Head
-    notes: tuple[str, ...]
-    origin: LoadOrigin | None = None
-
-
-def _with_load(own: Report, load: _Load) -> Report:
-    """Adds what a load gave to what a model shows without it; the counts of parameters are those of the model."""
-    report = replace(own, weights=load.weights, head=load.head, notes=(*load.notes, *own.notes))
-    if load.origin is None:
-        return report
-    manifest = load.origin.checkpoint.manifest
-    return replace(
-        report,
-        checkpoint=replace(checkpoint_facts(manifest), kind=CheckpointKind.MEMORY),
-        model=with_saved_class(own.model, manifest),
-        not_determined=(*manifest.gaps, *own.not_determined),
-        adapter=load.origin.adapter,
-    )
-
-
-def _load_of_info(live_model: LiveModel, info: Mapping[str, Any]) -> _Load:
-    """Reads the statuses that `from_pretrained` reported and the marks that it left. Raises UsageError."""
+def _with_load_of_info(live_model: LiveModel, info: Mapping[str, Any]) -> Report:
+    """Adds the statuses that `from_pretrained` reported and the marks that it left. Raises UsageError."""
     from headscope.core.model.classes.unexpected_keys import describe_unused
 
-    held, prefix = live_model.held_parameters, live_model.unwrapped.prefix
-    given = diff_of_info(
-        _parameters_of_origin(live_model), info, frozenset(name.removeprefix(prefix) for name in held.of_adapter)
-    )
+    own, held, prefix = live_model.own_report, live_model.held_parameters, live_model.unwrapped.prefix
+    # Those of the part that `from_pretrained` may have loaded, under the names that they have there.
+    parameters = [
+        replace(item, name=item.name.removeprefix(prefix))
+        for item in own.weights.parameters
+        if item.name.startswith(prefix) and item.name not in held.of_adapter
+    ]
+    given = diff_of_info(parameters, info)
     origin: Any = live_model.unwrapped.origin
     given = replace(given, unused_groups=describe_unused(origin, given.unused) if is_of_transformers(origin) else ())
     present = Present(held, {}, frozenset(), marks_count=True, prefix=prefix)
-    weights = joined(live_model.own_report.weights, prefixed(given, prefix), present)
-    notes = _notes_on_gaps(live_model, weights, frozenset())
-    return _Load(weights, join_head(live_model.trace, weights), tuple(notes))
+    weights = joined(own.weights, prefixed(given, prefix), present)
+    notes = (*_notes_on_gaps(live_model, weights, frozenset()), *own.notes)
+    return replace(own, weights=weights, head=join_head(live_model.trace, weights), notes=notes)
 
 
-def _parameters_of_origin(live_model: LiveModel) -> tuple[ParameterOrigin, ...]:
-    """Lists the parameters of the part that `from_pretrained` may have loaded, under the names it has there."""
-    prefix = live_model.unwrapped.prefix
-    return tuple(
-        replace(item, name=item.name.removeprefix(prefix))
-        for item in live_model.own_report.weights.parameters
-        if item.name.startswith(prefix)
-    )
+def _with_load_of_origin(live_model: LiveModel, origin: LoadOrigin) -> Report:
+    """Compares the model with the checkpoint that it was loaded from, number by number where that is cheap.
 
-
-def _load_of_origin(live_model: LiveModel, origin: LoadOrigin) -> _Load:
-    """Compares the model with the checkpoint that it was loaded from, number by number where that is cheap."""
-    from headscope.core.source.live.stored_numbers import same_numbers
-
+    The counts of parameters stay those of the model.
+    """
+    own, manifest = live_model.own_report, origin.checkpoint.manifest
     module, prefix, resized = live_model.unwrapped.module, live_model.unwrapped.prefix, live_model.resizable
     same = same_numbers(module, origin, frozenset(live_model.trace.parameters))
     present = Present(live_model.held_parameters, same, resized, marks_count=not origin.was_named, prefix=prefix)
-    weights = joined(live_model.own_report.weights, origin.given, present)
+    weights = joined(own.weights, origin.given, present)
     head = join_head(live_model.trace, weights)
-    sentence = f"compared with {origin.checkpoint.manifest.reference}, which the model was loaded from"
+    sentence = f"compared with {manifest.reference}, which the model was loaded from"
     if not _are_compared(head, weights, same):
         sentence += ": the statuses describe that load, not the current values"
     raised = ("shapes differ: the load did not take these tensors from the checkpoint",)
-    notes = (
-        sentence,
-        *(raised if weights.mismatched else ()),
-        *_notes_on_gaps(live_model, weights, resized),
-        *origin.notes,
+    return replace(
+        own,
+        checkpoint=replace(checkpoint_facts(manifest), kind=CheckpointKind.MEMORY),
+        model=with_saved_class(own.model, manifest),
+        weights=weights,
+        head=head,
+        notes=(
+            sentence,
+            *(raised if weights.mismatched else ()),
+            *_notes_on_gaps(live_model, weights, resized),
+            *origin.notes,
+            *own.notes,
+        ),
+        not_determined=(*manifest.gaps, *own.not_determined),
+        adapter=origin.adapter,
     )
-    return _Load(weights, head, notes, origin)
 
 
 def _are_compared(head: Head, weights: WeightDiff, same: Mapping[str, bool]) -> bool:

@@ -48,7 +48,7 @@ def trace_live_model(
     module = unwrapped.module
     caller = unwrapped.caller
     if (example_inputs is not None and caller is None) or not isinstance(unwrapped.origin, PreTrainedModel):
-        return _trace_with_examples(module, example_inputs, task, output)
+        return _trace_with_examples(module, example_inputs, output)
     with quiet():
         if unwrapped.scorer is not None:
             return _trace_scorer(unwrapped.scorer, task, output)
@@ -57,7 +57,7 @@ def trace_live_model(
             return trace_called(caller, task, token_names(module), output=output)
         traced = _trace_by_shape(module, task, output) if by_shape or _runs_known_code(module) else None
         if traced is not None and (
-            by_shape or (not traced.trace.not_determined and runs_with_values(module, traced.program.execution))
+            by_shape or (not traced.trace.not_determined and runs_with_values(module, traced.program.head.execution))
         ):
             return traced
         return trace_head(module, task, token_names(module), prove=True, output=output)
@@ -145,7 +145,7 @@ def with_live_padding(trace: HeadTrace, unwrapped: Unwrapped, task: Task) -> Hea
     return replace(measured, verification=replace(measured.verification, padding=(gap,)))
 
 
-def _trace_with_examples(module: nn.Module, example_inputs: Any, task: Task, output: str | None) -> TracedHead:
+def _trace_with_examples(module: nn.Module, example_inputs: Any, output: str | None) -> TracedHead:
     from headscope.core.trace.batch.examples import probe_from_examples
     from headscope.core.trace.head import read_head
     from headscope.core.trace.record.execution import Execution, run_forward

@@ -1,10 +1,12 @@
-"""The checkpoint that a model in memory was loaded from: which it is, and what that load gave each parameter."""
+"""The checkpoint that a model in memory was loaded from: which it is, what the load gave, what is still the same."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headscope.core.facts import (
@@ -20,12 +22,11 @@ from headscope.core.facts import (
 from headscope.core.facts.stored.location import HubOptions, Location
 from headscope.core.source.checkpoint import Checkpoint
 from headscope.core.source.request import Request
+from headscope.core.source.stored_tensors import StoredFiles, open_stored_files
 from headscope.core.upstream.peft import plain_name
 from headscope.errors import HeadscopeError, Unsupported, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from torch import nn
 
     from headscope.core.model.tensors.held import Held
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 
 
 _FROM_CONFIG = ("", ".", None)
+# Training changes nearly every value of a tensor, so the beginning tells whether it was trained. The head decides the
+# verdict and is small; reading a whole base model would cost what headscope exists to save.
+_BYTES_OF_HEAD = 16_000_000
+_BYTES_ELSEWHERE = 64_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +111,6 @@ def _read_origin(module: nn.Module, task: Task, request: Request) -> LoadOrigin:
 
 def prefixed(diff: WeightDiff, prefix: str) -> WeightDiff:
     """Renames what a load gave a part of a model to the names in the model. Keys stay the checkpoint's."""
-    if not prefix:
-        return diff
     return replace(
         diff,
         new=tuple(f"{prefix}{name}" for name in diff.new),
@@ -116,9 +119,7 @@ def prefixed(diff: WeightDiff, prefix: str) -> WeightDiff:
     )
 
 
-def diff_of_info(
-    parameters: Iterable[ParameterOrigin], info: Mapping[str, Any], of_adapter: frozenset[str]
-) -> WeightDiff:
+def diff_of_info(parameters: Iterable[ParameterOrigin], info: Mapping[str, Any]) -> WeightDiff:
     """Builds the diff of a load from `from_pretrained`'s loading_info. Raises UsageError for anything else.
 
     loading_info lists what the load did not give; what it gave, the marks in the model tell (`joined`).
@@ -140,7 +141,7 @@ def diff_of_info(
             return ParameterStatus.MISMATCHED if is_same else ParameterStatus.NEW
         return ParameterStatus.NEW if name in given.missing else ParameterStatus.LOADED
 
-    plain = {plain_name(item.name): item for item in parameters if item.name not in of_adapter}
+    plain = {plain_name(item.name): item for item in parameters}
     return WeightDiff(
         loaded=0,
         new=tuple(sorted(given.missing)),
@@ -184,7 +185,7 @@ def joined(diff: WeightDiff, given: WeightDiff, present: Present) -> WeightDiff:
         if ".original_module." not in item.name:  # PEFT's copy of what it trains; nothing reads it
             names.setdefault(plain_name(item.name), []).append(item.name)
     status = {item.name: item.status for item in parameters}
-    elsewhere = [name for name in given.new if name not in names and by_name.get(name, _BUFFER).is_buffer]
+    elsewhere = [name for name in given.new if name not in names and (name not in by_name or by_name[name].is_buffer)]
     made_new = [name for some in names.values() for name in some if status[name] is ParameterStatus.NEW]
     return replace(
         given,
@@ -200,9 +201,6 @@ def joined(diff: WeightDiff, given: WeightDiff, present: Present) -> WeightDiff:
         ),
         parameters=(*parameters, *(item for item in given.parameters if item.is_buffer)),
     )
-
-
-_BUFFER = ParameterOrigin("", (), "", 0, ParameterStatus.UNKNOWN, (), in_base=False, is_buffer=True)
 
 
 def _with_status(item: ParameterOrigin, stated: ParameterOrigin | None, present: Present) -> ParameterOrigin:
@@ -249,3 +247,37 @@ def _status_of_loaded(name: str, present: Present) -> ParameterStatus:
 
 def _is_packed(held: ParameterOrigin, stated: ParameterOrigin) -> bool:
     return stated.quantized is not None or held.dtype.startswith(("int", "uint"))
+
+
+def same_numbers(module: nn.Module, origin: LoadOrigin, head: frozenset[str]) -> dict[str, bool]:
+    """Compares the parameters with the numbers that they were loaded with; leaves out what cannot be compared.
+
+    Tensors of the head are read whole (up to 16 MB), of the others the beginning. No network is used.
+    """
+    try:
+        request = origin.checkpoint.request
+        location = request.location
+        offline = replace(location, hub=replace(location.hub, offline=True))
+        places = open_stored_files(replace(request, location=offline), origin.checkpoint.manifest)
+        return {name: same for place in places for name, same in _compare_with_place(place, module, origin, head)}
+    except (HeadscopeError, OSError):  # what cannot be read is not compared
+        return {}
+
+
+def _compare_with_place(
+    place: StoredFiles, module: nn.Module, origin: LoadOrigin, head: frozenset[str]
+) -> Iterator[tuple[str, bool]]:
+    """Compares the parameters that a place fills: True for one that a load of its values gives."""
+    from headscope.core.model.tensors.numbers import compare_numbers, why_not_comparable
+
+    stated = {item.name: item for item in origin.given.parameters if not item.is_buffer}
+    for name, tensor in module.named_parameters(remove_duplicate=False):
+        given = stated.get(plain_name(name))
+        header = place.header_of(given) if given is not None and given.quantized is None else None
+        # Other shapes and packed values are the loader's to convert: they say nothing about training.
+        if header is None or header.shape != tuple(tensor.shape) or "float" not in header.dtype:
+            continue
+        if tensor.is_floating_point() and tensor.numel() and not why_not_comparable(tensor):
+            count = (_BYTES_OF_HEAD if name in head else _BYTES_ELSEWHERE) // tensor.itemsize
+            with suppress(Unsupported):
+                yield name, compare_numbers(tensor.flatten()[:count], partial(place.part, header)).is_load

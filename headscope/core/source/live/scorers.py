@@ -8,7 +8,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from headscope.core.facts.heads.tasks import Activation
-from headscope.core.source.live.compiled import uncompiled
+from headscope.core.source.live.live_tensors import models_of_transformers
 from headscope.core.upstream.optional import lightning, sentence_transformers, setfit, trl
 from headscope.errors import Unsupported
 
@@ -88,11 +88,8 @@ def _build_scorer(module: nn.Module, call: Call, **more: Any) -> Scorer:
 
 def _model_inside(module: nn.Module) -> tuple[str, PreTrainedModel]:
     """Finds the outermost model of Transformers in a module, and its path."""
-    from transformers import PreTrainedModel
-
-    for path, part in module.named_modules():
-        if isinstance(part, PreTrainedModel):
-            return path, part
+    for path, part in models_of_transformers(module):
+        return path, part
     raise Unsupported(f"{type(module).__name__} holds no model of Transformers", "pass a model of Transformers")
 
 
@@ -158,8 +155,8 @@ def _operations_of_scores(module: nn.Module, probe: ProbeBatch) -> list[tuple[st
     """Lists the operations on which the scores of a module depend, by name and place."""
     from headscope.core.model.quiet import quiet
     from headscope.core.trace.record.execution import run_forward
+    from headscope.core.upstream.torch import uncompiled
 
     with quiet(), uncompiled(module):
         execution = run_forward(module, probe, hint="")
-    ends = map(execution.graph.producer, execution.logits)
-    return [(item.name, item.file, item.line) for item in execution.graph.before(*ends)]
+    return [(item.name, item.file, item.line) for item in execution.graph.before(*execution.logits)]

@@ -15,7 +15,6 @@ from headscope.core.facts import (
     Head,
     HeadParameter,
     HeadTrace,
-    Mismatch,
     ModelFacts,
     ParameterCounts,
     ParameterOrigin,
@@ -234,7 +233,7 @@ def join_head(trace: HeadTrace, diff: WeightDiff) -> Head:
             count=origin.count,
             status=origin.status,
             live=name in live,
-            checkpoint_keys=_keys_of(origin.checkpoint_keys, mismatch, name),
+            checkpoint_keys=origin.checkpoint_keys or ((name,) if mismatch else ()),
             checkpoint_shape=mismatch.checkpoint_shape if mismatch else None,
             adapter=origin.adapter,
             quantized=origin.quantized,
@@ -256,7 +255,3 @@ def join_head(trace: HeadTrace, diff: WeightDiff) -> Head:
         token_rows=trace.token_rows,
         virtual_tokens=trace.virtual_tokens,
     )
-
-
-def _keys_of(keys: tuple[str, ...], mismatch: Mismatch | None, name: str) -> tuple[str, ...]:
-    return keys if keys or mismatch is None else (name,)

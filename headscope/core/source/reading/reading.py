@@ -44,7 +44,6 @@ def read_checkpoint(
     `joins_chain` is false. Raises UsageError for a class where weights are needed, and otherwise what `read_manifest`
     raises, with more advice.
     """
-    from headscope.core.checkpoints.checkpoint_files import open_sidecar
     from headscope.core.checkpoints.reading import read_manifest
 
     if is_class_name(request):
@@ -59,11 +58,17 @@ def read_checkpoint(
         raise with_proposals(err) from err
     except (NotFound, Offline, NetworkError) as err:
         raise with_nearest_class(err, request.reference) from err
-    is_folder = manifest.kind is CheckpointKind.LOCAL and Path(request.reference).expanduser().is_dir()
-    files = open_sidecar(request.location) if is_folder else None
+    files = _open_folder(request.location) if manifest.kind is CheckpointKind.LOCAL else None
     manifest = _with_extra_files(request, _with_decision(request, manifest, files), files)
     whole = _with_notices(_with_value_head(request, manifest, files), files)
     return _with_chain(request, whole) if joins_chain else whole
+
+
+def _open_folder(place: Location) -> FileReader | None:
+    """Opens the files of a folder; None for a single file."""
+    from headscope.core.checkpoints.checkpoint_files import open_sidecar
+
+    return open_sidecar(place) if Path(place.reference).expanduser().is_dir() else None
 
 
 def chain_of(request: Request, manifest: CheckpointManifest) -> SentencePipeline | None:
@@ -142,9 +147,6 @@ def _with_extra_files(request: Request, manifest: CheckpointManifest, files: Fil
 
     Only a folder with further safetensors files is looked at, so Transformers is imported for few.
     """
-    from headscope.core.checkpoints.checkpoint_files import open_sidecar
-    from headscope.core.checkpoints.contents.weights import with_weight_file
-    from headscope.core.facts.stored.checkpoint import DECISION_CLASS
     from headscope.core.upstream.sources import has_extra_files
 
     model_type, is_hub = manifest.config.get("model_type"), manifest.kind is CheckpointKind.HUB
@@ -152,15 +154,19 @@ def _with_extra_files(request: Request, manifest: CheckpointManifest, files: Fil
         return manifest
     if not isinstance(model_type, str) or (is_hub and not has_extra_files(model_type)):  # a listing costs a request
         return manifest
+    from headscope.core.checkpoints.checkpoint_files import open_sidecar
+
     at_commit = replace(request.location, revision=manifest.revision, commit=manifest.commit)
     sidecar = files or open_sidecar(at_commit)
     known = {file.name for file in manifest.files}
     others = {name for name in sidecar.names() if name.endswith(".safetensors")} - known if sidecar is not None else ()
-    named = request.model_class or (DECISION_CLASS if manifest.decision is not None else None)
     if not others:
         return manifest
+    from headscope.core.checkpoints.contents.weights import with_weight_file
+    from headscope.core.facts.stored.checkpoint import DECISION_CLASS
     from headscope.core.upstream.transformers import extra_files_of  # imports Transformers
 
+    named = request.model_class or (DECISION_CLASS if manifest.decision is not None else None)
     for name in extra_files_of(model_type, named):
         if sidecar is not None and name in others:
             with sidecar.reaching():
@@ -170,11 +176,11 @@ def _with_extra_files(request: Request, manifest: CheckpointManifest, files: Fil
 
 def _with_decision(request: Request, manifest: CheckpointManifest, files: FileReader | None) -> CheckpointManifest:
     """Adds the head of a decision model to the manifest of a folder, if its files say that it is one."""
+    if files is None:
+        return manifest
     from headscope.core.checkpoints.contents.adapter import ADAPTER_CONFIG
     from headscope.core.checkpoints.decision import read_decision_head, refuse_decision_files
 
-    if files is None:
-        return manifest
     found = read_decision_head(files, manifest.config)
     if found is None and not _names_its_head(request):
         refuse_decision_files(files, manifest.config)
@@ -201,16 +207,16 @@ def _names_its_head(request: Request) -> bool:
 
 def _with_value_head(request: Request, manifest: CheckpointManifest, files: FileReader | None) -> CheckpointManifest:
     """Adds the tensors of a value head beside the weights or the adapter of a folder."""
-    from headscope.core.checkpoints.checkpoint_files import open_sidecar
+    sidecar = files
+    if manifest.kind is CheckpointKind.ADAPTER:
+        sidecar = _open_folder(request.location if request.adapter is None else Location(request.adapter))
+    if sidecar is None:
+        return manifest
     from headscope.core.checkpoints.contents.weights import with_weight_file
     from headscope.core.checkpoints.score_heads import VALUE_HEAD_FILES
 
-    sidecar = files
-    if manifest.kind is CheckpointKind.ADAPTER:
-        place = request.location if request.adapter is None else Location(request.adapter)
-        sidecar = open_sidecar(place) if Path(place.reference).is_dir() else None
-    name = next((name for name in VALUE_HEAD_FILES if sidecar is not None and sidecar.has(name)), "")
-    if sidecar is None or not name or any(file.name == name for file in manifest.files):
+    name = next(filter(sidecar.has, VALUE_HEAD_FILES), "")
+    if not name or any(file.name == name for file in manifest.files):
         return manifest
     with sidecar.reaching():
         whole = with_weight_file(manifest, sidecar.storage, name)
@@ -263,10 +269,10 @@ def base_of_adapter(request: Request, manifest: CheckpointManifest) -> Request:
 
 def own_first_token(request: Request, manifest: CheckpointManifest) -> FirstToken | None:
     """Reads what the checkpoint's own tokenizer puts first; None from the Hub, where it would cost a request."""
-    from headscope.core.checkpoints.contents.tokenizer_file import read_first_token
-
     if manifest.kind is not CheckpointKind.LOCAL or request.adapter is not None:
         return None
+    from headscope.core.checkpoints.contents.tokenizer_file import read_first_token
+
     place = loadable(request, manifest)
     return read_first_token(Path(place.reference, place.subfolder or ""))
 

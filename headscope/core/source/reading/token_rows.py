@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headscope.core.facts import CheckpointManifest, Gap, GapTopic, HeadTrace, Pooling, Stage, TokenRow, TokenRows
+from headscope.core.facts import CheckpointManifest, Gap, GapTopic, HeadTrace, Stage, TokenRow, TokenRows
 from headscope.core.source.request import Request
 from headscope.errors import HeadscopeError, NotFound, Unsupported, UsageError
 
@@ -33,15 +33,15 @@ def trace_token_rows(skeleton: PreTrainedModel, choice: Choice) -> tuple[TracedH
 
     cls, config, size = with_few_tokens(choice.cls, choice.config, len(choice.rows))
     whole = int(text_config_of(choice.config).vocab_size)
-    texts = zip(range(size - len(choice.rows), size), map(_token_of, choice.rows), strict=True)
+    tokens = [row.token or f"id_{row.id}" for row in choice.rows]
+    texts = zip(range(size - len(tokens), size), tokens, strict=True)
     names = TokenNames(rows=tuple(texts), vocabulary=whole)
     small = replace(choice, cls=cls, config=config)
     try:
         with quiet(), on_meta():
-            model = cls(config)
+            model = cls(config).train(False)
     except Exception as err:  # whatever a foreign constructor raises
         raise Unsupported(f"{cls.__name__} cannot be made with {size} tokens: {type(err).__name__}: {err}", "") from err
-    model.train(False)
     with quiet():
         traced = trace_head(model, choice.task, names, prove=True, twins=lambda: shallow_twins(model))
     own, other = ({name: tuple(item.shape) for name, item in of.named_parameters()} for of in (model, skeleton))
@@ -51,39 +51,27 @@ def trace_token_rows(skeleton: PreTrainedModel, choice: Choice) -> tuple[TracedH
     return replace(traced, trace=_with_true_tokens(traced.trace, choice, size, whole)), small
 
 
-def _token_of(row: object) -> str:
-    return str(getattr(row, "token", "")) or f"id_{getattr(row, 'id', '')}"
-
-
 def _with_true_tokens(trace: HeadTrace, choice: Choice, size: int, whole: int) -> HeadTrace:
     """Puts the vocabulary's true size and tokens into the trace, and takes out places in headscope's own source."""
-
     picked = f"[:, {[row.id for row in choice.rows]}]"
 
     def shape(axes: Shape) -> Shape:
         return tuple(whole if axis == size else axis for axis in axes)
 
     def stage(item: Stage) -> Stage:
-        own = _is_own_source(item.file)
+        is_pick = item.operation == "index" and _is_own_source(item.file)
         return replace(
             item,
             input_shapes=tuple(map(shape, item.input_shapes)),
             output_shape=shape(item.output_shape),
-            file="" if own else item.file,
-            line=0 if own else item.line,
-            detail=picked if own and item.operation == "index" else item.detail,
+            detail=picked if is_pick else item.detail,
         )
 
     rows = trace.token_rows
     true_rows = None if rows is None else TokenRows(rows.parameter, choice.rows, whole)
     gaps = () if true_rows else (Gap(GapTopic.TOKEN_ROWS, "headscope could not prove which rows the scores read"),)
-    return replace(
-        trace,
-        stages=tuple(map(stage, trace.stages)),
-        pooling=_pooling_without_places(trace.pooling),
-        token_rows=true_rows,
-        not_determined=(*trace.not_determined, *gaps),
-    )
+    stages, not_determined = tuple(map(stage, trace.stages)), (*trace.not_determined, *gaps)
+    return without_own_places(replace(trace, stages=stages, token_rows=true_rows, not_determined=not_determined))
 
 
 def _is_own_source(file: str) -> bool:
@@ -94,12 +82,10 @@ def _is_own_source(file: str) -> bool:
 def without_own_places(trace: HeadTrace) -> HeadTrace:
     """Removes places in headscope's own source from the trace: they say nothing about the checkpoint."""
     stages = (replace(item, file="", line=0) if _is_own_source(item.file) else item for item in trace.stages)
-    return replace(trace, stages=tuple(stages), pooling=_pooling_without_places(trace.pooling))
-
-
-def _pooling_without_places(pooling: Pooling) -> Pooling:
-    evidence = tuple(replace(item, file="", line=0) if _is_own_source(item.file) else item for item in pooling.evidence)
-    return replace(pooling, evidence=evidence)
+    evidence = (
+        replace(item, file="", line=0) if _is_own_source(item.file) else item for item in trace.pooling.evidence
+    )
+    return replace(trace, stages=tuple(stages), pooling=replace(trace.pooling, evidence=tuple(evidence)))
 
 
 _ID = "id:"

@@ -132,8 +132,7 @@ def _fails_without_numbers(choice: Choice, config: Any, failure: Unsupported) ->
     from headscope.core.upstream.torch import on_meta
 
     with on_meta():
-        model = choice.cls(config)
-    model.train(False)
+        model = choice.cls(config).train(False)
     try:
         trace_head(model, choice.task)
     except Unsupported as err:
@@ -141,7 +140,7 @@ def _fails_without_numbers(choice: Choice, config: Any, failure: Unsupported) ->
     return False
 
 
-def small_model(choice: Choice, most: int = SIZES[-1], depth: int = 1) -> PreTrainedModel:
+def small_model(choice: Choice, most: int, depth: int = 1) -> PreTrainedModel:
     """Builds a model of the class with at most `most` random weights, as close to the configuration as they allow.
 
     Raises ValueError if the smallest is too large, and whatever the class raises.

@@ -118,11 +118,13 @@ class _Small:
                 return None
             model = build_with_named_numbers(model_class, small)
             inputs = build_probe(model, task).inputs
-            needs_padding = not _can_run(model, inputs)
-            if needs_padding:
-                # Some classes refuse a batch of several texts while no pad token is set.
+            needs_padding = False
+            try:
+                scores = _compute_scores(model, inputs)
+            except Exception:  # some classes refuse a batch of several texts while no pad token is set
+                needs_padding = True
                 text_config_of(small).pad_token_id = 1
-            scores = _compute_scores(model, inputs)
+                scores = _compute_scores(model, inputs)
             return cls(model_class, small, inputs, scores, needs_padding) if scores.isfinite().all() else None
         except Exception:  # whatever foreign code raises on dummy inputs: then nothing can be varied
             return None
@@ -159,14 +161,6 @@ class _Small:
         import torch
 
         return scores.shape == self._scores.shape and torch.allclose(scores, self._scores, rtol=1e-5, atol=1e-6)
-
-
-def _can_run(model: Any, inputs: Any) -> bool:
-    try:
-        _compute_scores(model, inputs)
-    except Exception:  # whatever foreign code raises on dummy inputs
-        return False
-    return True
 
 
 def _compute_scores(model: Any, inputs: Any) -> torch.Tensor:

@@ -19,7 +19,7 @@ import secrets
 import stat
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -84,15 +84,12 @@ class Cache:
         if self._folder is None:
             return
         body, file = store(fact), self._entry_path(type(fact), key)
-        try:
+        with suppress(OSError):
             self._folder.mkdir(parents=True, exist_ok=True)
             text = json.dumps({"digest": self._sign_entry(file.name, body), "fact": body})
-            if len(text) > _LARGEST_ENTRY:
-                return
-            write_whole(file, text)
-            self._make_room()
-        except OSError:
-            return
+            if len(text) <= _LARGEST_ENTRY:
+                write_whole(file, text)
+                self._make_room()
 
     def _sign_entry(self, name: str, body: Any) -> str:
         """Signs an entry with the user's key. Raises OSError if there is no key that only this user can read."""
@@ -122,10 +119,8 @@ class Cache:
 
 
 def _remove_file(file: Path) -> None:
-    try:
+    with suppress(OSError):  # a cache that may only be read
         file.unlink(missing_ok=True)
-    except OSError:  # a cache that may only be read
-        return
 
 
 def _read_or_make_key(folder: Path) -> bytes:
@@ -168,10 +163,8 @@ def open_cache(wanted: bool) -> Cache:
 def cache_folder() -> Path | None:
     """Finds the folder of entries: `$HEADSCOPE_CACHE`, or the system's place for caches; None without a home folder."""
     place = os.environ.get("HEADSCOPE_CACHE")
-    return Path(place) if place else _default_folder()
-
-
-def _default_folder() -> Path | None:
+    if place:
+        return Path(place)
     try:
         home = Path.home()
     except RuntimeError:
@@ -231,13 +224,11 @@ def _kind_of(name: str, size: int) -> str:
 
 def remove_stored(folder: int | Path, file: StoredFile) -> None:
     """Removes a file of the folder, which may be gone already. Raises OSError."""
-    try:
+    with suppress(FileNotFoundError):
         if isinstance(folder, int):
             os.unlink(file.name, dir_fd=folder)
         else:
             (folder / file.name).unlink()
-    except FileNotFoundError:
-        return
 
 
 def key_of(manifest: CheckpointManifest, *parts: object) -> str:

@@ -1,14 +1,21 @@
 """Probe batches made from a caller's own example inputs: stretched to sizes that nothing else has, padded in turn."""
 
 from collections.abc import Mapping
-from inspect import signature
+from inspect import Parameter
 from typing import Any
 
 import torch
 from torch import nn
 
-from headscope.core.trace.batch.inputs import ProbeRow, Sizes
-from headscope.core.trace.batch.probe_batch import ProbeBatch, free_sizes, lengths_of_turn, longest_text, make_rows
+from headscope.core.trace.batch.inputs import ProbeRow, Sizes, forward_parameters, mask_of_rows
+from headscope.core.trace.batch.probe_batch import (
+    ProbeBatch,
+    free_sizes,
+    lengths_of_turn,
+    longest_text,
+    make_rows,
+    resize_input,
+)
 from headscope.errors import UsageError
 
 _TOKEN_RANK = 2
@@ -38,15 +45,14 @@ def probe_from_examples(
     sizes = free_sizes(
         taken | avoid, has_tokens=length > 0, lengths=lengths_of_turn(turn, longest_text(config)), turn=turn
     )
-    inputs = {name: _stretch_to_sizes(value, batch, length, sizes) for name, value in named.items()}
+    inputs = {name: resize_input(value, Sizes(batch, length), sizes) for name, value in named.items()}
     rows = make_rows(sizes, turn)
-    tensors_of = {name: value for name, value in inputs.items() if isinstance(value, torch.Tensor)}
     # Integers may be lengths, positions or token ids that the caller chose: what a head finds by them doesn't follow
     # from the padding that the probe makes.
-    given = {name for name, value in tensors_of.items() if not value.is_floating_point()}
+    given = {name for name, item in inputs.items() if isinstance(item, torch.Tensor) and not item.is_floating_point()}
     if length and "attention_mask" in inputs:
-        mask = [[int(row.first <= at <= row.last) for at in range(sizes.length)] for row in rows]
-        inputs["attention_mask"] = torch.tensor(mask, device=tensors[0].device).to(inputs["attention_mask"].dtype)
+        dtype = inputs["attention_mask"].dtype
+        inputs["attention_mask"] = mask_of_rows(rows, sizes.length).to(tensors[0].device, dtype)
         given.discard("attention_mask")
     pad = getattr(config, "pad_token_id", None)
     if length and isinstance(pad, int) and "input_ids" in inputs:
@@ -101,7 +107,9 @@ def _examples_by_name(model: nn.Module, examples: Any) -> dict[str, Any]:
             f"example_inputs is a {type(examples).__name__}, not tensors",
             "give a mapping of arguments, a tensor, or several tensors in order",
         )
-    names = _argument_names(model)
+    # Those that the forward takes by position; for a decorated forward, those of the function inside.
+    by_position = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    names = [item.name for item in forward_parameters(model) if item.kind in by_position]
     if len(values) > len(names):
         raise UsageError(
             f"{len(values)} example inputs were given, but the forward of {type(model).__name__} names "
@@ -109,15 +117,6 @@ def _examples_by_name(model: nn.Module, examples: Any) -> dict[str, Any]:
             "give a mapping of the arguments' names",
         )
     return dict(zip(names, values, strict=False))
-
-
-def _argument_names(model: nn.Module) -> tuple[str, ...]:
-    """Lists the arguments that the forward takes by position; for a decorated forward, those of the function inside."""
-    try:
-        found = signature(model.forward).parameters.values()
-    except (TypeError, ValueError):  # a forward that is not written in Python
-        return ()
-    return tuple(item.name for item in found if item.kind in (item.POSITIONAL_ONLY, item.POSITIONAL_OR_KEYWORD))
 
 
 def _token_length(tensors: list[torch.Tensor]) -> int:
@@ -142,14 +141,3 @@ def _place_special_tokens(ids: torch.Tensor, rows: tuple[ProbeRow, ...], pad: in
     if end is not None:
         ids = torch.where(at == torch.tensor([[row.eos] for row in rows], device=ids.device), end, ids)
     return torch.where((at < first) | (at > last), pad, ids)
-
-
-def _stretch_to_sizes(value: Any, batch: int, length: int, sizes: Sizes) -> Any:
-    """Repeats rows, and the columns of token tensors, until the tensor has the probe's sizes."""
-    if not isinstance(value, torch.Tensor) or not value.dim() or value.shape[0] != batch:
-        return value
-    rows = torch.arange(sizes.batch, device=value.device) % batch
-    stretched = value.index_select(0, rows)
-    if length and value.dim() >= _TOKEN_RANK and value.shape[1] == length:
-        stretched = stretched.index_select(1, torch.arange(sizes.length, device=value.device) % length)
-    return stretched

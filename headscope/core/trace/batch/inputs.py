@@ -102,8 +102,7 @@ def _ordinary_ids(config: Any, size: int) -> Callable[[int, int], int]:
 
 def _attention_mask(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, ...], task: Task) -> Any:
     if sizes.length:
-        mask = [[int(row.first <= at <= row.last) for at in range(sizes.length)] for row in rows]
-        return torch.tensor(mask).reshape(*sizes.leading, sizes.length)
+        return mask_of_rows(rows, sizes.length).long().reshape(*sizes.leading, sizes.length)
     if task is Task.AUDIO_XVECTOR:  # it pools a batch with padding row by row; without padding all together
         return None
     if model.main_input_name == "input_values" and not _is_spectrogram(model.config):
@@ -111,6 +110,11 @@ def _attention_mask(model: PreTrainedModel, sizes: Sizes, rows: tuple[ProbeRow, 
     if model.main_input_name == "input_features" and hasattr(model.config, "feature_projection_input_dim"):
         return _right_padded(sizes.batch, _AUDIO_FRAMES)
     return None
+
+
+def mask_of_rows(rows: tuple[ProbeRow, ...], length: int) -> torch.Tensor:
+    """Makes the truth values [rows, tokens] that keep what is not padding."""
+    return torch.tensor([[row.first <= at <= row.last for at in range(length)] for row in rows])
 
 
 def _right_padded(batch: int, length: int) -> torch.Tensor:
@@ -145,6 +149,14 @@ def make_pixels(model: PreTrainedModel, sizes: Sizes, task: Task) -> torch.Tenso
 
 def _forward_arguments(model: PreTrainedModel) -> tuple[str, ...]:
     return tuple(inspect.signature(model.forward).parameters)
+
+
+def forward_parameters(model: nn.Module) -> tuple[inspect.Parameter, ...]:
+    """Lists the parameters of a forward; empty for one that is not written in Python."""
+    try:
+        return tuple(inspect.signature(model.forward).parameters.values())
+    except (TypeError, ValueError):
+        return ()
 
 
 def _first_integer_field(config: Any, names: tuple[str, ...]) -> int | None:

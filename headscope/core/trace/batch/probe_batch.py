@@ -14,8 +14,10 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from headscope.core.facts import Shape, Task
 from headscope.core.facts.stored.checkpoint import LABEL_MAPS
-from headscope.core.trace.batch.inputs import MAKERS, ProbeRow, Sizes, make_pixels
+from headscope.core.trace.batch.inputs import MAKERS, ProbeRow, Sizes, make_pixels, mask_of_rows
+from headscope.core.upstream.optional.peft_prompts import PromptCaller
 from headscope.core.upstream.transformers import text_config_of
+from headscope.errors import Unsupported
 
 # At least as many rows as there are ways of padding (5), so that each occurs. The numbers are those that sizes of
 # models seldom are: no 8, 12 or 16, which count heads, layers and features.
@@ -90,22 +92,15 @@ class ProbeBatch:
         # It may have been built without padding because the model fails with it.
         if all(row.last - row.first == self.length - 1 for row in self.rows):
             rows = tuple(ProbeRow(0, length - 1, row.eos) for row in rows)
-
-        def repeated(value: Any) -> Any:
-            if not self._has_rows(value):
-                return value
-            value = value[[at % self.batch for at in range(batch)]]
-            tokens = self.length and value.dim() > 1 and value.shape[1] == self.length
-            return value[:, [at % self.length for at in range(length)]] if tokens else value
-
-        inputs = {name: repeated(value) for name, value in self.inputs.items()}
+        sizes = Sizes(batch, length)
+        inputs = {name: resize_input(value, self.sizes, sizes) for name, value in self.inputs.items()}
         mask, ids = inputs.get("attention_mask"), inputs.get("input_ids")
-        kept = torch.tensor([[row.first <= at <= row.last for at in range(length)] for row in rows])
+        kept = mask_of_rows(rows, length)
         if rows and isinstance(mask, torch.Tensor) and mask.shape == kept.shape:
             inputs["attention_mask"] = kept.to(mask)
         if rows and isinstance(ids, torch.Tensor) and ids.shape == kept.shape and "input_ids" not in self.given:
             inputs["input_ids"] = self._with_special_tokens(ids, kept, rows)
-        return replace(self, inputs=inputs, labels={}, sizes=Sizes(batch, length), rows=rows)
+        return replace(self, inputs=inputs, labels={}, sizes=sizes, rows=rows)
 
     def _with_special_tokens(self, ids: torch.Tensor, kept: torch.Tensor, rows: tuple[ProbeRow, ...]) -> torch.Tensor:
         """Puts pad tokens where nothing is kept and one end token into each row, taken from this probe's own ids."""
@@ -166,6 +161,39 @@ class ProbeBatch:
         return isinstance(value, torch.Tensor) and value.dim() > 0 and value.shape[0] == self.sizes.batch
 
 
+def passed_probe(caller: PromptCaller, task: Task, *sizes: Any, **options: Any) -> ProbeBatch:
+    """Builds a probe as it reaches the model inside when PEFT is called with it. Raises Unsupported where PEFT raises.
+
+    PEFT puts virtual tokens before the tokens of each text.
+    """
+    probe = build_probe(caller.base, task, *sizes, ahead=caller.ahead, **options)
+    return pass_on(caller, probe) if caller.ahead else probe
+
+
+def pass_on(caller: PromptCaller, probe: ProbeBatch) -> ProbeBatch:
+    """Turns a probe for PEFT's model into one for the model inside; its sizes and rows count the virtual tokens
+    already.
+
+    Raises Unsupported where PEFT raises.
+    """
+    try:
+        passed = caller.passed_inputs({**probe.inputs, **probe.labels})
+    except Exception as err:  # whatever PEFT raises
+        raise Unsupported(f"PEFT raises {type(err).__name__}: {err}", "") from err
+    labels = {name: passed.pop(name) for name in probe.labels if name in passed}
+    return replace(probe, inputs=passed, labels=labels)
+
+
+def resize_input(value: Any, before: Sizes, after: Sizes) -> Any:
+    """Repeats or cuts the rows of a tensor, and the columns of one with tokens; anything else stays as it is."""
+    if not isinstance(value, torch.Tensor) or not value.dim() or value.shape[0] != before.batch:
+        return value
+    resized = value.index_select(0, torch.arange(after.batch, device=value.device) % before.batch)
+    if before.length and value.dim() > 1 and value.shape[1] == before.length:
+        resized = resized.index_select(1, torch.arange(after.length, device=value.device) % before.length)
+    return resized
+
+
 def build_probe(
     model: PreTrainedModel,
     task: Task,
@@ -201,8 +229,8 @@ def build_probe(
     )
     rows = make_rows(sizes, turn, sided=not ahead)
     # What PEFT gets has the tokens of the text alone; behind its virtual tokens, the rows are where `rows` says.
-    given = sizes if not ahead else replace(sizes, length=sizes.length - ahead)
-    texts = tuple(ProbeRow(row.first, row.last - ahead, row.eos - ahead) for row in rows) if ahead else rows
+    given = replace(sizes, length=sizes.length - ahead)
+    texts = tuple(ProbeRow(row.first, row.last - ahead, row.eos - ahead) for row in rows)
     inputs: dict[str, Any] = {}
     for name in names:
         value = MAKERS[name](model, given, texts, task)

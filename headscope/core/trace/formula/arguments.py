@@ -40,7 +40,7 @@ def call_operands(
     """
     name, args = operation.name, operation.args
     if name.strip("_") in {item.strip("_") for item in _SOFTMAX}:
-        return (node_of(args[0] if args else operation.kwargs["input"]), *_softmax_axis(operation, probe))
+        return (node_of(operation.argument(0, "input")), *_softmax_axis(operation, probe))
     if name in REVERSED:
         args = (args[1], args[0], *args[2:])
     found: list[Expression] = []
@@ -105,7 +105,7 @@ def _softmax_axis(operation: Operation, probe: ProbeBatch) -> Iterator[Expressio
     """
     given = [*operation.args, *operation.kwargs.values()]
     tensor = next(item for item in given if isinstance(item, torch.Tensor))
-    dim = operation.kwargs.get("dim", operation.args[1] if len(operation.args) > 1 else None)
+    dim = operation.argument(1, "dim")
     if not isinstance(dim, int):
         raise Withheld(f"{operation.name} names no axis")
     long = [axis for axis, size in enumerate(tensor.shape) if size > 1 and (axis or size != probe.batch)]

@@ -22,6 +22,7 @@ from headscope.core.trace.formula.expression import (
     Pooled,
     Rows,
     Side,
+    with_operands,
 )
 from headscope.core.trace.formula.side_values import LAYOUT
 from headscope.core.trace.record.base import base_module
@@ -42,10 +43,14 @@ class Counterpart:
     """A head in two runs. `pairs` holds each tensor of the first and that of the other, by the id of the first."""
 
     one: Execution
-    other: Execution
     head: HeadSlice
     pairs: dict[int, tuple[torch.Tensor, torch.Tensor]]
     operations: dict[int, Operation]
+
+    @property
+    def other(self) -> Execution:
+        """Other run, which `head` is from."""
+        return self.head.execution
 
     def of(self, value: Any) -> Any:
         """Returns the other run's tensor for one of the first; anything but a tensor is the same in both."""
@@ -60,62 +65,52 @@ class Counterpart:
         """Rewrites the tree of a formula over the tensors of the other run. Raises Differs if its text isn't true
         there.
         """
+        memo: dict[int, Expression] = {}
+
+        def carry(inner: Expression) -> Expression:
+            if id(inner) not in memo:
+                memo[id(inner)] = with_operands(self._node_there(inner, numbers_only), carry)
+            return memo[id(inner)]
+
         try:
-            return self._carry_once(node, numbers_only, {})
+            return carry(node)
         except KeyError:
             raise Differs("reads other values beside the hidden states") from None
 
-    def _carry_once(self, node: Expression, numbers_only: bool, memo: dict[int, Expression]) -> Expression:
-        if id(node) not in memo:
-            memo[id(node)] = self._carry_node(node, numbers_only, memo)
-        return memo[id(node)]
-
-    def _carry_node(self, node: Expression, numbers_only: bool, memo: dict[int, Expression]) -> Expression:  # noqa: PLR0911 - one for each kind
-        def carried(inner: Any) -> Any:
-            return self._carry_once(inner, numbers_only, memo)
-
+    def _node_there(self, node: Expression, numbers_only: bool) -> Expression:  # noqa: PLR0911 - one for each kind
+        """Returns a node over the tensors of the other run, still on operands over those of the first."""
         match node:
-            case Hidden():
-                return node
             case Number():
                 # A number that is named after an axis is the size of that axis in the other run.
                 size = self.other.probe.axis_sizes().get(node.axis)
                 return node if numbers_only or size is None else replace(node, value=float(size))
             case Side():
-                return self._side_there(node)
-            case Pick() | Cut():
-                return replace(node, of=carried(node.of))
-            case Pooled():
-                mask = None if node.mask is None else carried(node.mask)
-                return replace(node, of=carried(node.of), mask=mask)
+                tensor, made = self.of(node.tensor), self.one.graph.maker(node.tensor)
+                if made is not None and made.index not in self.operations:
+                    raise KeyError(made.index)  # it is made in another way there
+                if node.mask is not None and mask_kind(tensor, self.other) is not node.mask:
+                    raise Differs("reads a mask that does not keep exactly the positions that are not padding")
+                return replace(node, tensor=tensor)
             case Arithmetic():
-                recorded = (self.of(node.recorded[0]), self.of(node.recorded[1]))
-                return replace(node, left=carried(node.left), right=carried(node.right), recorded=recorded)
+                return replace(node, recorded=(self.of(node.recorded[0]), self.of(node.recorded[1])))
             case Joined():
-                parts, recorded = tuple(map(carried, node.parts)), tuple(map(self.of, node.recorded))
-                return replace(node, parts=parts, recorded=recorded)
+                return replace(node, recorded=tuple(map(self.of, node.recorded)))
             case Applied():
                 # A copy may be made in only one of the two runs.
-                made = (
+                found = (
                     self.operations.get(item.index) if _is_copy(item) else self.operations[item.index]
                     for item in node.step.operations
                 )
-                step = replace(node.step, operations=tuple(item for item in made if item))
+                step = replace(node.step, operations=tuple(item for item in found if item))
                 if (node.text or node.rest) and len(step.operations) == 1 and step.name not in LAYOUT:
                     self._check_numbers(node.step.last, step.last)
-                inputs = tuple((self.of(tensor), carried(inner)) for tensor, inner in node.inputs)
-                operands = tuple(map(carried, node.operands))
-                return replace(node, operands=operands, step=step, inputs=inputs, output=self.of(node.output))
+                inputs = tuple((self.of(tensor), inner) for tensor, inner in node.inputs)
+                return replace(node, step=step, inputs=inputs, output=self.of(node.output))
             case Rows():
-                return replace(node, of=carried(node.of), weight=self.of(node.weight), bias=self.of(node.bias))
+                return replace(node, weight=self.of(node.weight), bias=self.of(node.bias))
+            case Hidden() | Pick() | Cut() | Pooled():
+                return node
         assert_never(node)
-
-    def _side_there(self, node: Side) -> Side:
-        tensor = self.of(node.tensor)
-        producer = node.producer if node.producer < 0 else self.operations[node.producer].index
-        if node.mask is not None and mask_kind(tensor, producer, self.other) is not node.mask:
-            raise Differs("reads a mask that does not keep exactly the positions that are not padding")
-        return replace(node, tensor=tensor, producer=producer)
 
     def _check_numbers(self, one: Operation, other: Operation) -> None:
         """Raises Differs if the numbers that a formula shows for an operation are others there."""
@@ -138,25 +133,25 @@ def _numbers_in_value(value: Any) -> Iterator[Any]:
         yield value
 
 
-def find_counterpart(one: Execution, head: HeadSlice, other: Execution) -> Counterpart:
-    """Finds the head of `one` in another run, operation by operation, from the scores back to the hidden states.
+def find_counterpart(head: HeadSlice, other: Execution) -> Counterpart:
+    """Finds a head in another run, operation by operation, from the scores back to the hidden states.
 
     Raises Differs where the other run goes through other operations, modules or lines.
     """
     pairs: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
     operations: dict[int, Operation] = {}
-    ends = zip(one.logits, other.logits, strict=False)
-    waiting = [(left, one.graph.producer(left), right, other.graph.producer(right)) for left, right in ends]
+    one = head.execution
+    waiting = list(zip(one.logits, other.logits, strict=False))
     hidden = {id(tensor) for tensor in head.hidden}
     while waiting:
-        left, made, right, made_there = waiting.pop()
-        found, there = (run.graph.operations[at] if at >= 0 else None for run, at in ((one, made), (other, made_there)))
+        left, right = waiting.pop()
+        found, there = one.graph.maker(left), other.graph.maker(right)
         # A copy into one piece of memory is only made where there are several.
         if there and _is_copy(there) and not (found and _is_copy(found)):
-            waiting.append((left, made, *there.inputs[0]))
-        elif id(left) in hidden or made in operations:
+            waiting.append((left, there.inputs[0]))
+        elif id(left) in hidden or (found and found.index in operations):
             known = pairs[id(left)][1] if id(left) in hidden & pairs.keys() else right
-            if known is not right or operations.get(made, there) is not there:
+            if known is not right or (found and operations.get(found.index, there) is not there):
                 raise Differs(_other_code(there))
             pairs[id(left)] = left, right
         elif _identity_of(one, left, found) == _identity_of(other, right, there) and _is_same_output(
@@ -164,14 +159,13 @@ def find_counterpart(one: Execution, head: HeadSlice, other: Execution) -> Count
         ):
             pairs[id(left)] = left, right
             if found and there:
-                operations[made] = there
+                operations[found.index] = there
                 for item, twin in zip(found.outputs, there.outputs, strict=False):
                     pairs.setdefault(id(item), (item, twin))
-                inputs = zip(found.inputs, there.inputs, strict=True)
-                waiting += [(item, by, twin, twin_by) for (item, by), (twin, twin_by) in inputs]
+                waiting += zip(found.inputs, there.inputs, strict=True)
         elif found and _is_copy(found):
             pairs[id(left)] = left, right
-            waiting.append((*found.inputs[0], right, made_there))
+            waiting.append((found.inputs[0], right))
         # How a mask is made may differ: its values decide. What is made from hidden states or weights may not.
         elif id(left) in head.derived or left.is_meta or found is None or there is None:
             raise Differs(_other_code(there or found))
@@ -180,7 +174,7 @@ def find_counterpart(one: Execution, head: HeadSlice, other: Execution) -> Count
     if not hidden <= pairs.keys():
         raise Differs("runs other code")
     same = same_head(head, other, tuple(pairs[id(tensor)][1] for tensor in head.hidden), base_module(other.model))
-    return Counterpart(one, other, same, pairs, operations)
+    return Counterpart(one, same, pairs, operations)
 
 
 def _is_copy(made: Operation) -> bool:

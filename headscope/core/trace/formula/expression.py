@@ -1,6 +1,6 @@
 """Formula as a tree over the recorded operations, and the one way in which it is written."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import groupby
@@ -33,14 +33,13 @@ class Hidden:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Side:
-    """A tensor that a head reads beside the hidden states: a parameter, a mask. Made by the operation `producer`.
+    """A tensor that a head reads beside the hidden states: a parameter, a mask.
 
     `mask` says what a mask keeps, None for any other tensor.
     """
 
     text: str
     tensor: torch.Tensor
-    producer: int
     mask: MaskKind | None = None
 
 
@@ -141,6 +140,25 @@ class Rows:
 
 
 Expression = Hidden | Side | Number | Pick | Cut | Pooled | Arithmetic | Joined | Applied | Rows
+
+
+def with_operands(node: Expression, changed: Callable[["Expression"], Any]) -> Expression:
+    """Makes a copy of a node on what `changed` returns for each of its operands."""
+    match node:
+        case Hidden() | Side() | Number():
+            return node
+        case Pooled(mask=Side() as mask):
+            return replace(node, of=changed(node.of), mask=changed(mask))
+        case Pick() | Cut() | Pooled() | Rows():
+            return replace(node, of=changed(node.of))
+        case Arithmetic():
+            return replace(node, left=changed(node.left), right=changed(node.right))
+        case Joined():
+            return replace(node, parts=tuple(map(changed, node.parts)))
+        case Applied():
+            inputs = tuple((tensor, changed(item)) for tensor, item in node.inputs)
+            return replace(node, operands=tuple(map(changed, node.operands)), inputs=inputs)
+
 
 _LOOSE = {Sign.ADD, Sign.SUB}
 _MOST_LAYERS = 3

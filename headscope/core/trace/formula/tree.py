@@ -11,8 +11,8 @@ from types import NoneType
 import torch
 from torch import nn
 
-from headscope.core.facts import HiddenSource, Positions, Where
-from headscope.core.trace.formula.arguments import REVERSED, call_operands, norm_arguments
+from headscope.core.facts import Positions, Where
+from headscope.core.trace.formula.arguments import call_operands, norm_arguments
 from headscope.core.trace.formula.expression import (
     Applied,
     Arithmetic,
@@ -24,14 +24,13 @@ from headscope.core.trace.formula.expression import (
     Pooled,
     Withheld,
 )
-from headscope.core.trace.formula.side_values import LAYOUT, SIGNS, Builder, operand, side, turned
+from headscope.core.trace.formula.side_values import LAYOUT, SIGNS, Builder, arithmetic, operand, side
 from headscope.core.trace.pooling.collapse import ALL
 from headscope.core.trace.record.base import ModelNames
 from headscope.core.trace.record.execution import Execution
 from headscope.core.trace.record.indexing import index_items, spell_index
 from headscope.core.trace.record.recorder import DROPOUTS, Operation
-from headscope.core.trace.replay.picks import TokenNames, read_pick, sliced_positions
-from headscope.core.trace.slice.axes import TokenAxes
+from headscope.core.trace.replay.picks import HeadSteps, read_pick, sliced_positions
 from headscope.core.trace.slice.head_slice import HeadSlice
 from headscope.core.trace.slice.stages import SPLITS, Step, entering_tensors, is_silent, single_step
 
@@ -45,29 +44,21 @@ _POOLS = {
 }  # fmt: skip
 
 
-def build_tree(  # noqa: PLR0917
-    execution: Execution,
-    head: HeadSlice,
-    steps: tuple[Step, ...],
-    axes: TokenAxes,
-    tokens: TokenNames,
-    sources: tuple[HiddenSource, ...],
-) -> tuple[Expression, ...]:
+def build_tree(known: HeadSteps) -> tuple[Expression, ...]:
     """Builds the tree of each of the logits. Raises Withheld if they are not made from the hidden states alone."""
-    names = execution.names
+    head, steps, execution = known.head, known.steps, known.execution
     nodes: dict[int, Expression] = {
         id(tensor): Hidden(number, source)
-        for number, (tensor, source) in enumerate(zip(head.hidden, sources, strict=True))
+        for number, (tensor, source) in enumerate(zip(head.hidden, known.sources, strict=True))
     }
-    users = Counter(step.last.call for step in steps if _uses_parameters(step, names))
+    users = Counter(step.last.call for step in steps if _uses_parameters(step, execution))
     alone = {call for call, count in users.items() if count == 1}
-    short = _short_names(steps, names)
-    weights = _weight_names(execution, head, names, {*short.values(), *execution.probe.inputs})
-    builder = Builder(execution, head, axes, tokens, names, short, weights, alone, nodes)
+    short = _short_names(steps, execution.names)
+    weights = _weight_names(head, {*short.values(), *execution.probe.inputs})
+    builder = Builder(head, steps, known.axes, known.tokens, known.sources, short, weights, alone, nodes)
     for step in steps:
         _add_nodes(step, builder)
-    missing = [tensor for tensor in execution.logits if id(tensor) not in nodes]
-    if missing:
+    if not all(id(tensor) in nodes for tensor in execution.logits):
         raise Withheld("the scores are not made from the hidden states alone")
     return tuple(nodes[id(tensor)] for tensor in execution.logits)
 
@@ -91,19 +82,12 @@ def _short_names(steps: tuple[Step, ...], names: ModelNames) -> dict[str, str]:
     return found
 
 
-def _weight_names(execution: Execution, head: HeadSlice, names: ModelNames, taken: set[str]) -> dict[int, str]:
+def _weight_names(head: HeadSlice, taken: set[str]) -> dict[int, str]:
     """Names each parameter that the head reads: short, or in full if another thing has the short name."""
-    graph = execution.graph
-    waiting = [pair for operation in head.operations for pair in operation.inputs if id(pair[0]) not in head.derived]
-    used: dict[int, str] = {}
-    seen: set[int] = set()
-    while waiting:
-        tensor, producer = waiting.pop()
-        if id(tensor) in names.parameters:
-            used[id(tensor)] = names.parameters[id(tensor)]
-        elif producer >= 0 and producer not in seen:
-            seen.add(producer)
-            waiting += graph.operations[producer].inputs
+    parameters = head.execution.names.parameters
+    beside = (item for operation in head.operations for item in operation.inputs if id(item) not in head.derived)
+    read = map(id, head.execution.graph.behind(*beside))
+    used = {key: parameters[key] for key in read if key in parameters}
     count = Counter(map(_last_name, used.values()))
     return {
         key: _last_name(name)
@@ -113,8 +97,8 @@ def _weight_names(execution: Execution, head: HeadSlice, names: ModelNames, take
     }
 
 
-def _uses_parameters(step: Step, names: ModelNames) -> bool:
-    return any(id(tensor) in names.parameters for item in step.operations for tensor, _ in item.inputs)
+def _uses_parameters(step: Step, execution: Execution) -> bool:
+    return any(id(tensor) in execution.names.parameters for item in step.operations for tensor in item.inputs)
 
 
 def _add_nodes(step: Step, builder: Builder) -> None:
@@ -134,19 +118,20 @@ def _node_of_output(step: Step, output: torch.Tensor, builder: Builder) -> Expre
         return first
     if name in _RESHAPES and builder.axes.of(entering[0]) and _regroups_axes(entering[0].shape, output.shape):
         raise Withheld("a reshape cuts the vectors of the positions apart")
+    if name in LAYOUT and _repeats_rows(entering[0], output):
+        raise Withheld("a reshape repeats the rows of the batch")
     if name == "unsqueeze" or (name in LAYOUT and not _merges_tokens(entering[0], output, builder)):
         return _applied_node("", (first,), step, output, builder)
     if name in _PICKS or name == "slice":
         return _index_node(step, output, builder)
     if name in SPLITS:
         return _split_piece(step, output, builder)
-    if name in SIGNS and len(step.operations) == 1:
-        arithmetic = _arithmetic_node(step, builder)
-        if arithmetic is not None:
-            return arithmetic
+    # With other arguments, such as `alpha`, it is written as a call.
+    if name in SIGNS and len(step.operations) == 1 and len(step.last.args) == 2 and not step.last.kwargs:
+        return _arithmetic_node(step, builder)
     if name in {"cat", "stack"}:
         return _joined_node(step, builder)
-    if name in _POOLS and not _uses_parameters(step, builder.names):
+    if name in _POOLS and not _uses_parameters(step, builder.execution):
         return _pooled_node(step, output, builder)
     return _call_node(step, output, builder)
 
@@ -156,6 +141,12 @@ def _regroups_axes(before: Sequence[int], after: Sequence[int]) -> bool:
     # Running products are the places where an axis ends in memory. Merging axes only removes places.
     first, second = set(accumulate(before, mul)), set(accumulate(after, mul))
     return not (first <= second or second <= first)
+
+
+def _repeats_rows(entering: torch.Tensor, output: torch.Tensor) -> bool:
+    """True if a reshape merges the batch with an axis along which `expand` has repeated one value."""
+    is_expanded = any(size > 1 and stride == 0 for size, stride in zip(entering.shape, entering.stride(), strict=True))
+    return is_expanded and output.shape[0] > entering.shape[0]
 
 
 def _merges_tokens(entering: torch.Tensor, output: torch.Tensor, builder: Builder) -> bool:
@@ -179,7 +170,7 @@ def _index_node(step: Step, output: torch.Tensor, builder: Builder) -> Expressio
     if inner is None:
         raise Withheld(f"{step.name} reads another tensor than the hidden states")
     axis = builder.axes.first(source)
-    positions = read_pick(operation, step.name, builder.execution, builder.axes, builder.tokens)
+    positions = read_pick(step, builder)
     if positions is not None and axis is not None and positions.where is not Where.BY_ROW:
         return Pick(inner, positions, axis)
     if step.name == "slice":
@@ -228,14 +219,13 @@ def _is_handed_out(split: Operation, builder: Builder) -> bool:
     for tensor in builder.execution.logits:
         current = tensor
         while id(current) not in {id(output) for output in split.outputs}:
-            producer = builder.execution.graph.producer(current)
-            operation = builder.execution.graph.operations[producer] if producer >= 0 else None
+            operation = builder.execution.graph.maker(current)
             if operation is None or len(operation.inputs) != 1:
                 break
             step = single_step(operation)
             if not (is_silent(step) or step.name in LAYOUT):
                 break
-            current = operation.inputs[0][0]
+            current = operation.inputs[0]
         made.add(id(current))
     return all(id(output) in made for output in split.outputs)
 
@@ -256,7 +246,7 @@ def _spell_piece(split: Operation, entering: torch.Tensor, number: int) -> str:
 
 
 def _unbound_axis(split: Operation, entering: torch.Tensor) -> int:
-    dim = split.kwargs.get("dim", split.args[1] if len(split.args) > 1 else 0)
+    dim = split.argument(1, "dim")
     return dim % entering.dim() if isinstance(dim, int) else 0
 
 
@@ -274,18 +264,11 @@ def _token_piece(inner: Expression, output: torch.Tensor, axis: int, step: Step,
     return Cut(inner, Positions(Where.RANGE, start, stop), axis)
 
 
-def _arithmetic_node(step: Step, builder: Builder) -> Expression | None:
-    """Makes a node of the step as a sign between its two operands; None if other arguments matter, such as `alpha`."""
-    operation = step.last
-    operands = list(operation.args[:2])
-    if len(operands) != 2 or len(operation.args) > 2 or operation.kwargs:
-        return None
-    if operation.name in REVERSED:
-        operands.reverse()
-    left, right = (operand(item, operation, builder) for item in operands)
-    if step.name == "matmul":
-        left, right = turned(left), turned(right)
-    return Arithmetic(SIGNS[step.name], left, right, (operands[0], operands[1]))
+def _arithmetic_node(step: Step, builder: Builder) -> Arithmetic:
+    for item in step.last.args:
+        if isinstance(item, bool) or not isinstance(item, torch.Tensor | int | float):
+            raise Withheld(f"{step.last.name} has an operand of type {type(item).__name__}")
+    return arithmetic(step, builder)
 
 
 def _last_name(name: str) -> str:
@@ -296,11 +279,11 @@ def _last_name(name: str) -> str:
 
 def _joined_node(step: Step, builder: Builder) -> Expression:
     operation = step.last
-    tensors = operation.args[0] if operation.args else operation.kwargs["tensors"]
-    parts = tuple(operand(item, operation, builder) for item in tensors)
+    tensors = operation.argument(0, "tensors")
+    parts = tuple(operand(item, builder) for item in tensors)
     if len(parts) == 1 and step.name == "cat":
         return parts[0]
-    axis = operation.kwargs.get("dim", operation.args[1] if len(operation.args) > 1 else 0)
+    axis = operation.argument(1, "dim") or 0
     count = tensors[0].dim()
     at = axis % count if step.name == "cat" else axis % (count + 1)
     along_features = step.name == "cat" and at == count - 1
@@ -332,7 +315,7 @@ def _reduced_axes(operation: Operation, entering: torch.Tensor, output: torch.Te
             for axis, (one, other) in enumerate(zip(entering.shape, output.shape, strict=False))
             if axis > 1 and other == 1
         )
-    dim = operation.kwargs.get("dim", operation.args[1] if len(operation.args) > 1 else None)
+    dim = operation.argument(1, "dim")
     if dim is None:
         dim = operation.kwargs.get("axis")
     if isinstance(dim, int) and not isinstance(dim, bool):
@@ -346,8 +329,8 @@ def _call_node(step: Step, output: torch.Tensor, builder: Builder) -> Expression
     """Makes a node named after a module with parameters, or after PyTorch's name of the operation."""
     entering = entering_tensors(step, builder.head)
     operands: list[Expression] = [builder.nodes[id(tensor)] for tensor in entering]
-    path = builder.names.path(step.last)
-    parameters = _uses_parameters(step, builder.names)
+    path = builder.execution.names.path(step.last)
+    parameters = _uses_parameters(step, builder.execution)
     number = next((at for at, item in enumerate(step.last.outputs) if item is output), 0)
     if parameters and path and step.last.call in builder.alone:
         module = step.last.modules[-1]
@@ -363,7 +346,7 @@ def _call_node(step: Step, output: torch.Tensor, builder: Builder) -> Expression
     elif len(step.operations) > 1:
         operands += _other_tensors(step, builder)
     elif step.name not in LAYOUT:
-        operands = list(_operands_in_order(step, builder))
+        operands = list(call_operands(step.last, lambda tensor: operand(tensor, builder), builder.execution.probe))
     rest_of_many = f"[{number}]" if len(step.last.outputs) > 1 and step.name not in {"max", "min"} else ""
     made = _applied_node(step.name, tuple(operands), step, output, builder, rest)
     return made if not rest_of_many else replace(made, text=f"{step.name}{rest_of_many}")
@@ -374,11 +357,13 @@ def _weights_of(step: Step, builder: Builder) -> Iterator[Expression]:
 
     Running statistics of a norm are left out: formulas don't show them.
     """
-    for tensor, producer in step.last.inputs:
+    execution = builder.execution
+    for tensor in step.last.inputs:
         if id(tensor) in builder.head.derived:
             continue
-        if id(tensor) in builder.names.parameters or producer >= 0 or step.name == "linear":
-            yield side(tensor, producer, builder)
+        is_made = execution.graph.maker(tensor) is not None
+        if id(tensor) in execution.names.parameters or is_made or step.name == "linear":
+            yield side(tensor, builder)
 
 
 def _has_other_weights(step: Step, module: nn.Module, builder: Builder) -> bool:
@@ -386,32 +371,14 @@ def _has_other_weights(step: Step, module: nn.Module, builder: Builder) -> bool:
     if step.name not in _WEIGHTED:
         return False
     own = {id(tensor) for tensor in (*module.parameters(), *module.buffers())}
-    beside = [(tensor, producer) for tensor, producer in step.last.inputs if id(tensor) not in builder.head.derived]
-    operations = builder.execution.graph.operations
-    return any(
-        id(tensor) not in own and (producer < 0 or operations[producer].call != step.last.call)
-        for tensor, producer in beside
-    )
-
-
-def _operands_in_order(step: Step, builder: Builder) -> tuple[Expression, ...]:
-    """Lists the operands of one function in call order: `where(mask, h, 0)`."""
-    producers = {id(tensor): producer for tensor, producer in step.last.inputs}
-
-    def node_of(tensor: torch.Tensor) -> Expression:
-        if id(tensor) in builder.head.derived and id(tensor) in builder.nodes:
-            return builder.nodes[id(tensor)]
-        return side(tensor, producers.get(id(tensor), -1), builder)
-
-    return call_operands(step.last, node_of, builder.execution.probe)
+    beside = [tensor for tensor in step.last.inputs if id(tensor) not in {*builder.head.derived, *own}]
+    makers = map(builder.execution.graph.maker, beside)
+    return any(made is None or made.call != step.last.call for made in makers)
 
 
 def _other_tensors(step: Step, builder: Builder) -> Iterator[Expression]:
-    seen: set[int] = set()
-    for operation in step.operations:
-        made = {id(output) for item in step.operations for output in item.outputs}
-        for tensor, producer in operation.inputs:
-            if id(tensor) in builder.head.derived or id(tensor) in seen or id(tensor) in made:
-                continue
-            seen.add(id(tensor))
-            yield side(tensor, producer, builder)
+    made = {id(output) for operation in step.operations for output in operation.outputs}
+    read = {id(tensor): tensor for operation in step.operations for tensor in operation.inputs}
+    for key, tensor in read.items():
+        if key not in builder.head.derived and key not in made:
+            yield side(tensor, builder)

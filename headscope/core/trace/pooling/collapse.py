@@ -8,11 +8,9 @@ from typing import Self
 import torch
 
 from headscope.core.facts import PoolingKind, Positions, Where
-from headscope.core.trace.record.execution import Execution
 from headscope.core.trace.record.indexing import index_items, item_on_axis
-from headscope.core.trace.replay.picks import TokenNames, inputs_behind, read_pick
-from headscope.core.trace.slice.axes import TokenAxes
-from headscope.core.trace.slice.head_slice import IMAGE_RANK, HeadSlice
+from headscope.core.trace.replay.picks import HeadSteps, inputs_behind, read_pick
+from headscope.core.trace.slice.head_slice import IMAGE_RANK
 from headscope.core.trace.slice.stages import Step
 
 ALL = Positions(Where.ALL)
@@ -72,13 +70,9 @@ State = Tokens | tuple[Part, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """State of reading a head: its token axes, and the state of each tensor by its id."""
+class Reading(HeadSteps):
+    """State of reading a head: the state of each tensor by its id, and the steps that join different parts."""
 
-    execution: Execution
-    head: HeadSlice
-    names: TokenNames
-    axes: TokenAxes
     states: dict[int, State]
     joins: list[Step]
 
@@ -115,7 +109,7 @@ def _joins_rows(step: Step, entering: torch.Tensor, reading: Reading) -> bool:
 
 
 def _read_pick(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
-    positions = read_pick(step.last, step.name, reading.execution, reading.axes, reading.names)
+    positions = read_pick(step, reading)
     if positions is None or state.kept is None:
         return _read_other(step, entering, state, reading)
     if state.kept != ALL:
@@ -131,8 +125,8 @@ def _index_within(kept: Positions, index: int, reading: Reading) -> Positions:
         index += kept.index or 0
     elif kept.stop is not None:
         index += kept.stop
-    token = (reading.names.first or "") if index == 0 else ""
-    return Positions(Where.INDEX, index, token=token, parameter=reading.names.parameter_at(index))
+    token = (reading.tokens.first or "") if index == 0 else ""
+    return Positions(Where.INDEX, index, token=token, parameter=reading.tokens.parameter_at(index))
 
 
 def part_of_pick(positions: Positions, step: Step, reading: Reading) -> Part:  # noqa: PLR0911 - one line for each kind
@@ -144,9 +138,9 @@ def part_of_pick(positions: Positions, step: Step, reading: Reading) -> Part:  #
     placed = f", where the model puts its {positions.text}" if positions.parameter else ""
     match positions.where:
         case Where.INDEX if positions.index == 0:
-            whose = "the tokenizer" if reading.names.is_own else "the family's tokenizer"
+            whose = "the tokenizer" if reading.tokens.is_own else "the family's tokenizer"
             called = f", where {whose} puts {positions.token}" if positions.token else ""
-            called = ", a virtual token of the adapter" if reading.names.ahead else called or placed
+            called = ", a virtual token of the adapter" if reading.tokens.ahead else called or placed
             return Part(PoolingKind.FIRST_TOKEN, positions, f"first position (index 0){fixed}{called}", (is_text,))
         case Where.INDEX if positions.index == -1:
             return Part(PoolingKind.LAST_TOKEN, positions, f"last position{fixed}", (is_text,))
@@ -326,5 +320,5 @@ def averaged(part: Part, step: Step, reading: Reading) -> Part:
 def inputs_beside(step: Step, reading: Reading) -> set[str]:
     """Names the model inputs that reach a step beside the hidden states."""
     derived = reading.head.derived
-    beside = [pair for operation in step.operations for pair in operation.inputs if id(pair[0]) not in derived]
+    beside = (item for operation in step.operations for item in operation.inputs if id(item) not in derived)
     return inputs_behind(beside, reading.execution)

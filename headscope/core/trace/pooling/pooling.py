@@ -21,12 +21,8 @@ from headscope.core.trace.pooling.collapse import (
     part_of_pick,
 )
 from headscope.core.trace.record.base import ModelNames
-from headscope.core.trace.record.execution import Execution
-from headscope.core.trace.record.indexing import Picked
-from headscope.core.trace.replay.picks import TokenNames, explain_pick, is_mask_of_rows, sliced_positions
+from headscope.core.trace.replay.picks import HeadSteps, Picked, explain_pick, is_mask_of_rows, sliced_positions
 from headscope.core.trace.replay.replay import is_binary, is_other_mask
-from headscope.core.trace.slice.axes import TokenAxes
-from headscope.core.trace.slice.head_slice import HeadSlice
 from headscope.core.trace.slice.stages import SPLITS, Step, entering_tensors, short_path
 
 _FAR_BELOW = -1e3
@@ -101,18 +97,12 @@ class PoolingRead:
         return tuple(self.sources[number] for number in part.sources)
 
 
-def read_pooling(  # noqa: PLR0917 - a pooling is read from that many sides
-    execution: Execution,
-    head: HeadSlice,
-    steps: tuple[Step, ...],
-    names: TokenNames,
-    axes: TokenAxes,
-    sources: tuple[HiddenSource, ...],
-) -> PoolingRead:
+def read_pooling(known: HeadSteps) -> PoolingRead:
     """Reads the pooling of a head, with the operations that show it."""
+    head = known.head
     states: dict[int, State] = {id(tensor): Tokens(sources=(number,)) for number, tensor in enumerate(head.hidden)}
-    reading = Reading(execution, head, names, axes, states, [])
-    for step in steps:
+    reading = Reading(head, known.steps, known.axes, known.tokens, known.sources, states, [])
+    for step in reading.steps:
         state = _state_after(step, reading)
         for operation in step.operations:
             for output in operation.outputs:
@@ -121,7 +111,7 @@ def read_pooling(  # noqa: PLR0917 - a pooling is read from that many sides
             _read_split(step, reading)
     parts = _parts_at_the_logits(reading)
     joins = dict.fromkeys(step.name for step in reading.joins) if len(parts) > 1 else ()
-    return PoolingRead(parts, tuple(joins), sources, execution.names)
+    return PoolingRead(parts, tuple(joins), known.sources, known.execution.names)
 
 
 def _state_of_output(output: torch.Tensor, state: State, step: Step, reading: Reading) -> State:
@@ -156,7 +146,7 @@ def _read_split(step: Step, reading: Reading) -> None:
             reading.states[id(piece)] = replace(state, kept=kept, touched_by=(*state.touched_by, step))
             continue
         picked = Picked((start,) * reading.execution.probe.batch, start, length)
-        part = part_of_pick(explain_pick(picked, reading.execution, reading.names), step, reading)
+        part = part_of_pick(explain_pick(picked, reading.execution.probe, reading.tokens), step, reading)
         tensors = (entering, piece)
         reading.states[id(piece)] = (replace(part, evidence=(step,), sources=state.sources, tensors=tensors),)
 
@@ -190,7 +180,7 @@ def _state_after(step: Step, reading: Reading) -> State:
     merged = _with_choices(step, open_ones, _merge_states([state for _, state in open_ones]), reading)
     if _keeps_tokens(step, open_ones[0][0], reading):
         # A tensor that occurs twice counts twice.
-        operands = [reading.states.get(id(tensor)) for operation in step.operations for tensor, _ in operation.inputs]
+        operands = [reading.states.get(id(tensor)) for operation in step.operations for tensor in operation.inputs]
         is_product = step.name in _PRODUCTS and sum(isinstance(state, Tokens) for state in operands) > 1
         mixes = step.name in _RECURRENT or is_product
         if _is_window(step, open_ones[0][0], reading):
@@ -244,10 +234,10 @@ def _with_choices(step: Step, entering: list[tuple[torch.Tensor, Tokens]], merge
 
 def _compared_tensors(tensor: torch.Tensor, reading: Reading) -> set[int]:
     """Collects the ids of what truth values were made from, through casts and other steps between truth values."""
-    graph, derived = reading.execution.graph, reading.head.derived
+    made = reading.execution.graph.maker(tensor)
     found: set[int] = set()
-    for item, _ in graph.operations[graph.producer(tensor)].inputs:
-        if id(item) in derived:
+    for item in made.inputs if made is not None else ():
+        if id(item) in reading.head.derived:
             state = reading.states.get(id(item))
             found |= _compared_tensors(item, reading) if isinstance(state, Tokens) and state.decided else {id(item)}
     return found
@@ -255,7 +245,7 @@ def _compared_tensors(tensor: torch.Tensor, reading: Reading) -> set[int]:
 
 def _is_window(step: Step, entering: torch.Tensor, reading: Reading) -> bool:
     """True if a convolution computes each position from its neighbors too."""
-    weight = step.last.kwargs.get("weight", step.last.args[1] if len(step.last.args) > 1 else None)
+    weight = step.last.argument(1, "weight")
     if step.name not in _CONVOLUTIONS or not isinstance(weight, torch.Tensor):
         return False
     places = zip(range(-_CONVOLUTIONS[step.name], 0), weight.shape[_CHANNELS:], strict=True)
@@ -271,7 +261,8 @@ def _keeps_tokens(step: Step, entering: torch.Tensor, reading: Reading) -> bool:
         return False
     resized = step.name in _RESIZING and _long_axes(output) >= _long_axes(entering) > 1
     if resized:
-        places = output.shape[-_PLANES[step.name] :] if step.name in _PLANES else output.shape[1:]
+        # A convolution may change the number of features too.
+        places = output.shape[-_CONVOLUTIONS[step.name] :] if step.name in _CONVOLUTIONS else output.shape[1:]
         reading.axes.sizes.update(size for size in places if size > 1 and size not in entering.shape)
     return resized
 
@@ -321,7 +312,7 @@ def _known_beside(step: Step, reading: Reading) -> Iterator[torch.Tensor]:
     """Yields the tensors of several known numbers that reach a step beside the hidden states."""
     derived = reading.head.derived
     for operation in step.operations:
-        for tensor, _ in operation.inputs:
+        for tensor in operation.inputs:
             if id(tensor) not in derived and not tensor.is_meta and tensor.numel() > 1:
                 yield tensor
 
@@ -329,7 +320,7 @@ def _known_beside(step: Step, reading: Reading) -> Iterator[torch.Tensor]:
 def _takes_padding_out(step: Step, reading: Reading) -> bool:
     """True if a sum adds a large negative number to each position of padding, and nothing to the others."""
     for item in _known_beside(step, reading):
-        if is_mask_of_rows(item == 0, reading.execution):
+        if is_mask_of_rows(item == 0, reading.execution.probe):
             added = item[item != 0].float()
             if bool(((-added if step.name == "sub" else added) <= _FAR_BELOW).all()):
                 return True
@@ -339,9 +330,9 @@ def _takes_padding_out(step: Step, reading: Reading) -> bool:
 def _reads_other_mask(step: Step, reading: Reading) -> bool:
     """True if zeros and ones reach a step that keep other positions than those that are not padding."""
     return any(
-        id(tensor) not in reading.head.derived and is_other_mask(tensor, producer, reading.execution)
+        id(tensor) not in reading.head.derived and is_other_mask(tensor, reading.execution)
         for operation in step.operations
-        for tensor, producer in operation.inputs
+        for tensor in operation.inputs
     )
 
 
@@ -349,7 +340,7 @@ def _has_weights_beside(step: Step, reading: Reading) -> bool:
     """True if a tensor beside the hidden states holds a number for each position, and they aren't known to be equal."""
     derived, entering = reading.head.derived, entering_tensors(step, reading.head)[0]
     counted = [axis - entering.dim() for axis in reading.axes.of(entering) if entering.shape[axis] > 1]
-    for tensor in (item for operation in step.operations for item, _ in operation.inputs if id(item) not in derived):
+    for tensor in (item for operation in step.operations for item in operation.inputs if id(item) not in derived):
         spread = [at for at in counted if at >= -tensor.dim() and tensor.shape[at] > 1]
         # The numbers of a parameter on meta are unknown: it may weigh the positions.
         if spread and (tensor.is_meta or bool((tensor != tensor.narrow(spread[0], 0, 1)).any())):
@@ -363,7 +354,6 @@ _RESIZING = {
 }  # fmt: skip
 
 _CONVOLUTIONS = {"conv1d": 1, "conv2d": 2, "conv3d": 3}
-_PLANES = {**_CONVOLUTIONS, "max_pool1d": 1, "max_pool2d": 2, "avg_pool1d": 1, "avg_pool2d": 2}
 """Number of last axes that hold positions; the axis before them holds features."""
 _CHANNELS = 2
 """Number of axes of a convolution's weight that hold features."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
@@ -34,58 +34,51 @@ def _true_part(part: Part, runs: ChangedInputs) -> Part:
     if not part.tensors or part.kind not in EVEN:
         return part
     try:
-        return _rename_part(part, _Pooled(runs, part.tensors[0], part.tensors[1]))
+        return _rename_part(part, runs)
     except Unsupported:  # it cannot be run again, and what was read is not proven either
         return part
 
 
-@dataclass(frozen=True, slots=True)
-class _Pooled:
-    """Tensors before and after one token axis disappears, in the head that they belong to."""
-
-    runs: ChangedInputs
-    before: torch.Tensor
-    after: torch.Tensor
-
-    def earlier(self) -> Iterator[torch.Tensor]:
-        """Yields the tensors with tokens from which `before` is made, the nearest first."""
-        graph = self.runs.execution.graph
-        indices = {item.index for item in self.runs.head.operations}
-        made = [item for item in graph.before(graph.producer(self.before)) if item.index in indices]
-        made.sort(key=lambda item: item.index, reverse=True)
-        outputs = (output for item in made for output in item.outputs)
-        for tensor in (*outputs, *self.runs.head.hidden):
-            if tensor is not self.before and tensor.is_floating_point() and self.runs.axes.of(tensor):
-                yield tensor
-
-    def later(self) -> Iterator[tuple[Operation, torch.Tensor]]:
-        """Yields the tensors as large as `after` that are made from it, the nearest first, each with what made it."""
-        following = self.runs.execution.graph.after(self.after)
-        for operation in self.runs.head.operations:
-            if operation.index in following:
-                for output in operation.outputs:
-                    if output.numel() == self.after.numel() and output.is_floating_point():
-                        yield operation, output
+def _tensors_before(made: torch.Tensor, runs: ChangedInputs) -> Iterator[torch.Tensor]:
+    """Yields the tensors with tokens from which a tensor of a head is made, the nearest first."""
+    indices = {item.index for item in runs.head.operations}
+    makers = [item for item in runs.head.execution.graph.before(made) if item.index in indices]
+    makers.sort(key=lambda item: item.index, reverse=True)
+    outputs = (output for item in makers for output in item.outputs)
+    for tensor in (*outputs, *runs.head.hidden):
+        if tensor is not made and tensor.is_floating_point() and runs.axes.of(tensor):
+            yield tensor
 
 
-def _rename_part(part: Part, pooled: _Pooled) -> Part:
+def _tensors_after(read: torch.Tensor, runs: ChangedInputs) -> Iterator[tuple[Operation, torch.Tensor]]:
+    """Yields the tensors as large as another one that are made from it, the nearest first, each with what made it."""
+    following = runs.head.execution.graph.after(read)
+    for operation in runs.head.operations:
+        if operation.index in following:
+            for output in operation.outputs:
+                if output.numel() == read.numel() and output.is_floating_point():
+                    yield operation, output
+
+
+def _rename_part(part: Part, runs: ChangedInputs) -> Part:
     """Returns the part with its true rule if a later value is one from before the pooling."""
-    later, earlier = tuple(pooled.later()), tuple(pooled.earlier())
+    before, after = part.tensors
+    later, earlier = tuple(_tensors_after(after, runs)), tuple(_tensors_before(before, runs))
     if not later or not earlier:
         return part
-    usual, constant = pooled.runs.usual, pooled.runs.constant
-    plain = _flat_rows(constant, pooled.after)
+    usual, constant = runs.usual, runs.constant
+    plain = _flat_rows(constant, after)
     for operation, changed_back in later:
         back = _flat_rows(constant, changed_back)
         # The same value, or the same number for every feature, says nothing about a change.
         if _is_close(back, plain) or _is_close(back, back[:, :1].expand_as(back)):
             continue
         for tensor in earlier:
-            held = _vectors_of_part(tensor, part, pooled, constant)
+            held = _vectors_of_part(tensor, part, runs, constant)
             if held is None or not _is_close(_largest_of_rows(held), _smallest_of_rows(held)):
                 continue
             if _is_close(back, _largest_of_rows(held)) or _is_close(back, _largest_of_rows(held).abs()):
-                vectors = _vectors_of_part(tensor, part, pooled, usual)
+                vectors = _vectors_of_part(tensor, part, runs, usual)
                 found = _with_true_rule(part, vectors, _flat_rows(usual, changed_back), operation)
                 if found is not part:
                     return found
@@ -110,19 +103,19 @@ def _flat_rows(replay: Replay, tensor: torch.Tensor) -> torch.Tensor:
     return replay.differentiable(tensor).detach().flatten(1)
 
 
-def _vectors_of_part(tensor: torch.Tensor, part: Part, pooled: _Pooled, replay: Replay) -> _Vectors | None:
+def _vectors_of_part(tensor: torch.Tensor, part: Part, runs: ChangedInputs, replay: Replay) -> _Vectors | None:
     """Returns what a tensor holds at the positions of a part, [positions, features] for each row.
 
     None if it has other features than the result of the pooling, or if its positions are unknown.
     """
     value = replay.differentiable(tensor).detach()
-    where = pooled.runs.axes.of(tensor)
+    where = runs.axes.of(tensor)
     count = math.prod(tensor.shape[axis] for axis in where)
     try:
-        claimed = kept_positions(part.positions, pooled.runs.execution, count)
+        claimed = kept_positions(part.positions, runs.probe, count)
     except ValueError:
         return None
-    if 0 in where or len(claimed) != len(value) or value.numel() != pooled.after.numel() * count or not all(claimed):
+    if 0 in where or len(claimed) != len(value) or value.numel() != part.tensors[1].numel() * count or not all(claimed):
         return None
     flat = value.movedim(where, tuple(range(1, len(where) + 1))).flatten(1, len(where)).flatten(2)
     return [row[positions] for row, positions in zip(flat, claimed, strict=True)]

@@ -13,30 +13,25 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from headscope.core.facts import Gap, GapTopic, Pooling, PoolingKind, Shape, Stage, Verification
-from headscope.core.trace.formula.formula import Formula, prove, write_formulas
+from headscope.core.trace.formula.formula import Formula, write_formulas
 from headscope.core.trace.pooling.pooling import PoolingRead, read_pooling
 from headscope.core.trace.pooling.taken_back import with_changes_taken_back
 from headscope.core.trace.proof.gradients import verify_pooling, with_weighed_positions
-from headscope.core.trace.record.execution import Execution
 from headscope.core.trace.replay.changed_inputs import ChangedInputs
-from headscope.core.trace.replay.picks import TokenNames
-from headscope.core.trace.replay.replay import unfaithful_reasons
-from headscope.core.trace.slice.axes import TokenAxes, find_token_axes
+from headscope.core.trace.replay.picks import HeadSteps, TokenNames
+from headscope.core.trace.replay.replay import replay_head, unfaithful_reasons
+from headscope.core.trace.slice.axes import find_token_axes
 from headscope.core.trace.slice.doubts import doubts
 from headscope.core.trace.slice.head_slice import HeadSlice, read_sources
-from headscope.core.trace.slice.stages import Step, build_stages, place_of, read_steps
+from headscope.core.trace.slice.stages import build_stages, place_of, read_steps
 from headscope.errors import Unsupported
 
 
 @dataclass(frozen=True)
-class Look:
+class Look(HeadSteps):
     """One execution of a head, read. `unfaithful` says why its recording cannot be trusted: then nothing is claimed."""
 
-    execution: Execution
-    head: HeadSlice
-    steps: tuple[Step, ...]
     stages: tuple[Stage, ...]
-    axes: TokenAxes
     read: PoolingRead
     formulas: Iterator[Formula]
     runs: ChangedInputs | None = None
@@ -75,25 +70,28 @@ class Look:
 
     def verify(self) -> Verification:
         """Compares the gradients of this run with its pooling."""
-        return verify_pooling(self.execution, self.head, self.pooling, self.axes, self.read.tensors, self.runs)
+        return verify_pooling(self.head, self.pooling, self.axes, self.read.tensors, self.runs)
 
 
-def look_at(execution: Execution, head: HeadSlice, tokens: TokenNames) -> Look:
+def look_at(head: HeadSlice, tokens: TokenNames) -> Look:
     """Reads everything that one execution shows of a head."""
-    steps, names = read_steps(head), execution.names
-    axes, sources = find_token_axes(execution, head), read_sources(execution, head, names)
-    unfaithful = (*unfaithful_reasons(execution, head), *doubts(execution, head))
-    replay = None if unfaithful else prove(execution, head)
-    runs = ChangedInputs(execution, head, axes, replay) if replay else None
-    read = with_changes_taken_back(read_pooling(execution, head, steps, tokens, axes, sources), runs)
-    formulas = write_formulas(execution, head, steps, axes, tokens, sources, replay)
+    steps, axes, sources = read_steps(head), find_token_axes(head), read_sources(head)
+    known = HeadSteps(head, steps, axes, tokens, sources)
+    unfaithful = (*unfaithful_reasons(head), *doubts(head))
+    runs = None
+    if not unfaithful:
+        with suppress(Unsupported):  # it can't be run again on random values
+            runs = ChangedInputs(axes, replay_head(head))
+    read = with_changes_taken_back(read_pooling(known), runs)
+    formulas = write_formulas(known, runs.usual if runs else None)
     return Look(
-        execution=execution,
-        head=head,
-        steps=steps,
-        stages=build_stages(execution, head, steps),
-        axes=axes,
-        read=with_weighed_positions(read, execution, head, axes, replay),
+        head,
+        steps,
+        axes,
+        tokens,
+        sources,
+        stages=build_stages(head, steps),
+        read=with_weighed_positions(read, runs),
         formulas=iter((Formula("", unfaithful[0]),)) if unfaithful else formulas,
         runs=runs,
         unfaithful=unfaithful,
@@ -205,12 +203,9 @@ def _gaps_of_runs(looks: list[Look]) -> Iterator[Gap]:
 
 
 def _gaps_of_stages(first: Look, second: Look) -> Iterator[Gap]:
-    if _operation_names(first) != _operation_names(second):
+    names = [[(stage.operation, stage.module) for stage in look.stages] for look in (first, second)]
+    if names[0] != names[1]:
         yield Gap(GapTopic.HEAD_PATH, "runs of different sizes go through different operations")
-
-
-def _operation_names(look: Look) -> list[tuple[str, str]]:
-    return [(stage.operation, stage.module) for stage in look.stages]
 
 
 def _merged_stages(first: tuple[Stage, ...], second: tuple[Stage, ...]) -> tuple[Stage, ...]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from headscope.core.facts import Pooling, PoolingKind, PoolingPart, Where
 from headscope.core.trace.batch.inputs import ProbeRow
 from headscope.core.trace.batch.probe_batch import ProbeBatch
-from headscope.core.trace.record.execution import Execution
 from headscope.core.trace.replay.changed_inputs import PositionNumbers
 from headscope.core.trace.replay.picks import kept_positions
 
@@ -24,27 +23,40 @@ class Influence:
     is_own_only: bool
 
 
-def expected_influence(pooling: Pooling, execution: Execution) -> Callable[[Influence], bool] | None:
-    """Returns the check of what gradients must show for a pooling; None if its parts do not name their positions."""
-    if pooling.kind in _SPECIAL:
-        return _SPECIAL[pooling.kind](execution.probe)
-    if any(part.kind in NO_CLAIM or part.positions.where not in PLACES_TOLD for part in pooling.parts):
+def fits_claim(  # noqa: PLR0911 - one line for each kind
+    pooling: Pooling, influence: Influence, probe: ProbeBatch
+) -> bool | None:
+    """True if gradients show what a pooling claims; None if its parts do not name their positions."""
+    rows = influence.rows
+    match pooling.kind:
+        case PoolingKind.NONE:
+            return influence.is_own_only
+        case PoolingKind.MAX:  # each feature reads one position, and which ones these are is chance
+            return all(rows)
+        case PoolingKind.MASKED_MEAN if probe.rows:
+            return rows == real_positions(probe)
+        # For frames of audio the base model decides how many are real, and the probe doesn't know the number.
+        case PoolingKind.MASKED_MEAN:
+            return all(row == tuple(range(len(row))) for row in rows) and len({len(row) for row in rows}) > 1
+    kinds = {part.kind for part in pooling.parts}
+    if not kinds or kinds & {*NO_CLAIM, PoolingKind.MAX}:
         return None
-    if any(part.kind is PoolingKind.MAX for part in pooling.parts):
+    if any(part.positions.where not in PLACES_TOLD for part in pooling.parts):
         return None
-
-    def claim(influence: Influence) -> bool:
-        try:
-            return influence.rows == claimed_rows(pooling.parts, execution, influence.length)
-        except ValueError:
-            return False
-
-    return claim if pooling.parts else None
+    try:
+        return rows == claimed_rows(pooling.parts, probe, influence.length)
+    except ValueError:
+        return False
 
 
-def claimed_rows(parts: tuple[PoolingPart, ...], execution: Execution, length: int) -> tuple[PositionNumbers, ...]:
+def real_positions(probe: ProbeBatch) -> tuple[PositionNumbers, ...]:
+    """Lists for each row of texts the positions that are not padding."""
+    return tuple(tuple(range(row.first, row.last + 1)) for row in probe.rows)
+
+
+def claimed_rows(parts: tuple[PoolingPart, ...], probe: ProbeBatch, length: int) -> tuple[PositionNumbers, ...]:
     """Lists for each row all positions that one of the parts reads."""
-    rows = [kept_positions(part.positions, execution, length) for part in parts]
+    rows = [kept_positions(part.positions, probe, length) for part in parts]
     return tuple(tuple(sorted({at for part in rows for at in part[row]})) for row in range(len(rows[0])))
 
 
@@ -53,34 +65,6 @@ PLACES_TOLD = {
     Where.INDEX, Where.RANGE, Where.FIRST_NON_PAD, Where.LAST_NON_PAD, Where.AFTER_LAST_NON_PAD, Where.EOS, Where.ALL,
     Where.NON_PAD,
 }  # fmt: skip
-
-
-Claim = Callable[[Influence], bool]
-
-
-def _claim_of_masked_mean(probe: ProbeBatch) -> Claim:
-    """Claims that exactly the real positions move the scores."""
-    # For frames of audio the base model decides how many are real, and the probe doesn't know the number.
-    if not probe.rows:
-        return lambda influence: (
-            all(row == tuple(range(len(row))) for row in influence.rows)
-            and (len({len(row) for row in influence.rows}) > 1)
-        )
-    return lambda influence: influence.rows == tuple(tuple(range(row.first, row.last + 1)) for row in probe.rows)
-
-
-def _claim_of_maximum(probe: ProbeBatch) -> Claim:
-    """Claims that some position moves the scores."""
-    # Each feature of a maximum reads one position. Which ones these are is chance.
-    return lambda influence: all(row for row in influence.rows)
-
-
-_SPECIAL: dict[PoolingKind, Callable[[ProbeBatch], Claim]] = {
-    PoolingKind.MASKED_MEAN: _claim_of_masked_mean,
-    PoolingKind.MAX: _claim_of_maximum,
-    PoolingKind.NONE: lambda probe: lambda influence: influence.is_own_only,
-}
-"""Kinds whose claim is more than a list of positions."""
 
 
 def tell_influence(influence: Influence, probe: ProbeBatch) -> str:

@@ -13,10 +13,10 @@ from headscope.core.trace.proof.claims import (
     PLACES_TOLD,
     Influence,
     claimed_rows,
-    expected_influence,
+    fits_claim,
+    real_positions,
     tell_influence,
 )
-from headscope.core.trace.record.execution import Execution
 from headscope.core.trace.replay.changed_inputs import EVEN, ChangedInputs, PositionNumbers, keeps_equal_vectors
 from headscope.core.trace.replay.replay import Replay, replay_head
 from headscope.core.trace.slice.axes import TokenAxes
@@ -43,8 +43,7 @@ class _Fault(StrEnum):
 PartTensors = tuple[tuple[torch.Tensor, ...], ...]
 
 
-def verify_pooling(  # noqa: PLR0917 - a pooling is held against that many facts
-    execution: Execution,
+def verify_pooling(
     head: HeadSlice,
     pooling: Pooling,
     axes: TokenAxes,
@@ -57,26 +56,24 @@ def verify_pooling(  # noqa: PLR0917 - a pooling is held against that many facts
     the gradients separately, even if the others make no claim. `runs` are those of the head that were made already.
     """
     try:
-        runs = runs or ChangedInputs(execution, head, axes, replay_head(execution, head))
+        runs = runs or ChangedInputs(axes, replay_head(head))
         return _verify_with_runs(pooling, tensors, runs)
     except Unsupported as err:
         return Verification(None, f"not determined: {err.message}", ())
 
 
 def _verify_with_runs(pooling: Pooling, tensors: PartTensors, runs: ChangedInputs) -> Verification:
-    execution = runs.execution
-    influence = measure_influence(runs.usual, runs.head, runs.axes)
+    influence = measure_influence(runs.usual, runs.axes)
     if influence is None:
         return Verification(None, "not determined: the hidden states have no token axis to tell apart", ())
-    expected = expected_influence(pooling, execution)
-    sentence = tell_influence(influence, execution.probe)
+    sentence = tell_influence(influence, runs.probe)
     if pooling.parts and _mixes_rows(runs.usual):
         return Verification(False, "the scores of one row depend on the hidden states of other rows", influence.rows)
     if (found := _verify_parts(pooling, tensors, runs, influence, sentence)) is not None:
         return found
-    if expected is None:
+    fits = fits_claim(pooling, influence, runs.probe)
+    if fits is None:
         return Verification(None, f"the traced rule makes no claim to compare; by gradient: {sentence}", influence.rows)
-    fits = expected(influence)
     if not fits and _lacks_gradients(pooling, influence, runs):
         return Verification(None, f"{_NO_GRADIENT}; by gradient: {sentence}", ())
     # Gradients show which positions count, not that they count alike: a weighted sum over all positions passes the
@@ -95,7 +92,7 @@ def _verify_parts(
         if not pair or part.kind in NO_CLAIM or part.positions.where not in PLACES_TOLD:
             continue
         try:
-            claimed = claimed_rows((part,), runs.execution, influence.length)
+            claimed = claimed_rows((part,), runs.probe, influence.length)
         except ValueError:
             continue
         # Part by part: in a concatenation of a mean and the first token, all positions move the scores whatever the
@@ -112,13 +109,13 @@ def _verify_parts(
 def _lacks_gradients(pooling: Pooling, influence: Influence, runs: ChangedInputs) -> bool:
     """True if the scores depend on the positions that the pooling claims and their gradients don't show it."""
     try:
-        claimed = claimed_rows(pooling.parts, runs.execution, influence.length)
+        claimed = claimed_rows(pooling.parts, runs.probe, influence.length)
     except ValueError:
         return False
     if pooling.kind is PoolingKind.MAX:  # which of them a row reads is chance
         claimed = tuple(seen or row for row, seen in zip(claimed, influence.rows, strict=True))
-        return _depends_unseen(runs.execution.logits, claimed, influence.rows, runs, influence.axis, enough=any)
-    return _depends_unseen(runs.execution.logits, claimed, influence.rows, runs, influence.axis)
+        return _depends_unseen(runs.head.execution.logits, claimed, influence.rows, runs, influence.axis, enough=any)
+    return _depends_unseen(runs.head.execution.logits, claimed, influence.rows, runs, influence.axis)
 
 
 def _depends_unseen(  # noqa: PLR0917 - a dependence is looked for in that many places
@@ -185,7 +182,7 @@ def _padding_wins_as_claimed(
     after: torch.Tensor, claimed: tuple[PositionNumbers, ...], runs: ChangedInputs, axis: int
 ) -> bool:
     """True if a maximum reads padding that is made large exactly if it is claimed to, or without padded texts."""
-    probe, shape = runs.execution.probe, runs.usual.hidden[0].shape
+    probe, shape = runs.probe, runs.usual.hidden[0].shape
     if axis != 1 or len(probe.rows) != len(claimed) or shape[:2] != (len(claimed), probe.length):
         return True
     gradients = [_row_gradients(loud, (loud.differentiable(after),)) for loud in runs.loud_for(after)]
@@ -209,26 +206,24 @@ def _mixes_rows(replay: Replay) -> bool:
     return any(bool((item[:-1].abs() > _NEGLIGIBLE * item.abs().max().clamp(min=1e-30)).any()) for item in same_rows)
 
 
-def with_weighed_positions(
-    read: PoolingRead, execution: Execution, head: HeadSlice, axes: TokenAxes, replay: Replay | None
-) -> PoolingRead:
+def with_weighed_positions(read: PoolingRead, runs: ChangedInputs | None) -> PoolingRead:
     """Adds to a weighted sum the positions whose weight is not zero, by its gradients: a mask may leave padding out.
 
     The operations alone don't show it: a mask reaches the weights multiplied, added as a large negative number or
     filled in. The pooling is returned as it is where it is not a single weighted sum over tokens, or where it cannot be
     replayed.
     """
-    if replay is None or [part.kind for part in read.parts] != [PoolingKind.WEIGHTED]:
+    if runs is None or [part.kind for part in read.parts] != [PoolingKind.WEIGHTED]:
         return read
     try:
-        influence, probe = measure_influence(replay, head, axes), execution.probe
+        influence, probe = measure_influence(runs.usual, runs.axes), runs.probe
     except Unsupported:
         return read
     if influence is None or influence.length != probe.length:
         return read
     # Exact rows on a batch whose rows are padded differently: a mask that happens to fit one row does not fit all.
     (part,) = read.parts
-    if influence.rows == tuple(tuple(range(row.first, row.last + 1)) for row in probe.rows):
+    if influence.rows == real_positions(probe):
         part = replace(part, positions=replace(part.positions, where=Where.NON_PAD), has_padding=False)
     elif all(row == tuple(range(influence.length)) for row in influence.rows):
         part = replace(part, has_padding=True)
@@ -236,12 +231,13 @@ def with_weighed_positions(
 
 
 @torch.enable_grad()
-def measure_influence(replay: Replay, head: HeadSlice, axes: TokenAxes) -> Influence | None:
+def measure_influence(replay: Replay, axes: TokenAxes) -> Influence | None:
     """Finds the positions of the hidden states that the scores of each row depend on; None without a token axis.
 
     Raises Unsupported where no gradient reaches the hidden states.
     """
-    axis = next((axis for axis in axes.of(head.hidden[0]) if axis), None) if head.hidden else None  # 0 is the batch
+    hidden = replay.head.hidden
+    axis = next((axis for axis in axes.of(hidden[0]) if axis), None) if hidden else None  # 0 is the batch
     if axis is None:
         return None
     rows = tuple(_positions_moved(gradient, axis) for gradient in _row_gradients(replay))
@@ -264,7 +260,8 @@ def _row_gradients(replay: Replay, values: tuple[torch.Tensor, ...] | None = Non
     # checks.
     score = sum((_random_sum(value) for value in values or replay.logits), torch.zeros(()))
     if not score.requires_grad:
-        raise Unsupported("no gradient reaches the hidden states from the scores, so nothing can be compared", "")
+        source = "a part of the head" if values else "the scores"
+        raise Unsupported(f"no gradient reaches the hidden states from {source}, so nothing can be compared", "")
     gradients = _gradients_of(score, replay.hidden)
     total = sum((item.abs() for item in gradients if item is not None and item.shape == hidden.shape), hidden * 0)
     return list(total.detach())
@@ -339,7 +336,7 @@ def _is_even(pooling: Pooling, runs: ChangedInputs, influence: Influence) -> boo
     if pooling.kind not in EVEN:
         return True
     replay = runs.constant
-    scores = [logits.detach().flatten(1) for logits in replay.logits if logits.shape[0] == runs.execution.probe.batch]
+    scores = [logits.detach().flatten(1) for logits in replay.logits if logits.shape[0] == runs.probe.batch]
     if not all(torch.allclose(item, item[:1].expand_as(item), rtol=1e-3, atol=1e-4) for item in scores):
         return False
     if pooling.kind is PoolingKind.MAX:  # of equal values any may be the largest

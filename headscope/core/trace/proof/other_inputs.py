@@ -26,16 +26,14 @@ from headscope.core.trace.formula.counterpart import Counterpart, Differs, find_
 from headscope.core.trace.formula.evaluate import equals_head
 from headscope.core.trace.formula.formula import Formula
 from headscope.core.trace.proof.agreement import Agreement, Look, withdrawn
+from headscope.core.trace.proof.claims import claimed_rows
 from headscope.core.trace.proof.gradients import measure_influence, verify_pooling
 from headscope.core.trace.record.base import base_module
-from headscope.core.trace.record.execution import Execution, is_shape_only, run_forward
+from headscope.core.trace.record.execution import is_shape_only, run_forward
 from headscope.core.trace.record.recorder import Operation
 from headscope.core.trace.record.size_branches import MOST, Decision, Place, SizeBranches
 from headscope.core.trace.replay.changed_inputs import ChangedInputs
-from headscope.core.trace.replay.picks import kept_positions
 from headscope.core.trace.replay.replay import Replay, known_hidden, replay_head, unfaithful_reasons
-from headscope.core.trace.slice.axes import TokenAxes
-from headscope.core.trace.slice.head_slice import HeadSlice
 from headscope.errors import Unsupported
 
 _MOST_RUNS = 60
@@ -250,7 +248,7 @@ def _numbers_of_positions(look: Look) -> Iterator[int]:
         if look.head.base in made.modules or not (is_position or made.index in own):
             continue
         least = 1 if is_position else longest
-        shown = {size for item in (*(tensor for tensor, _ in made.inputs), *made.outputs) for size in item.shape}
+        shown = {size for item in (*made.inputs, *made.outputs) for size in item.shape}
         yield from (number for number in _numbers_in(made) if least < number <= MOST and number not in shown)
 
 
@@ -304,8 +302,8 @@ def _fault_on(
     try:
         with nullcontext() if watch is None else watch:
             other = run_forward(model, probe, hint="", output=first.output, fails_without_pad=first.fails_without_pad)
-        same = find_counterpart(first, reading.look.head, other)
-        if with_numbers and (reasons := unfaithful_reasons(other, same.head)):
+        same = find_counterpart(reading.look.head, other)
+        if with_numbers and (reasons := unfaithful_reasons(same.head)):
             return f"gives scores that headscope can't follow: {reasons[0]}"
         return _fault_of(reading, same, with_numbers=with_numbers)
     except Differs as err:
@@ -317,50 +315,43 @@ def _fault_on(
 
 
 def _fault_of(reading: _Reading, same: Counterpart, *, with_numbers: bool) -> str:
-    probe, usual = same.other.probe, replay_head(same.other, same.head)
+    probe, usual = same.other.probe, replay_head(same.head)
     if (probe.length and not probe.rows) or not _are_finite(usual):  # padding between the tokens of a text
         return ""
     if reading.formula.nodes:
         only = reading.formula.numbers_only
         nodes = tuple(same.carried(node, numbers_only=only) for node in reading.formula.nodes)
-        known = known_hidden(same.other, same.head) if with_numbers else {}
-        replay = replay_head(same.other, same.head, known) if known else usual
-        if _are_finite(replay) and equals_head(same.other, replay, nodes):
+        known = known_hidden(same.head) if with_numbers else {}
+        replay = replay_head(same.head, known) if known else usual
+        if _are_finite(replay) and equals_head(replay, nodes):
             return "gives other scores than the formula"
-    return _fault_of_pooling(reading, same, usual)
+    return _fault_of_pooling(reading, same, ChangedInputs(same.axes(reading.look.axes), usual))
 
 
 def _are_finite(replay: Replay) -> bool:
     return all(bool(scores.isfinite().all()) for scores in replay.logits)
 
 
-def _fault_of_pooling(reading: _Reading, same: Counterpart, replay: Replay) -> str:
-    look, axes = reading.look, same.axes(reading.look.axes)
+def _fault_of_pooling(reading: _Reading, same: Counterpart, runs: ChangedInputs) -> str:
+    look, length = reading.look, runs.probe.length
     places = [part.positions for part in reading.pooling.parts]
-    length = same.other.probe.length
     if not places or any(item.where is Where.INDEX and (item.index or 0) >= length > 0 for item in places):
         return ""  # a text that is too short for a position has none
-    if _moves_all_it_names(
-        reading.pooling, look.execution, look.head, look.axes, look.runs.usual if look.runs else None
-    ) and (not _moves_all_it_names(reading.pooling, same.other, same.head, axes, replay)):
+    if _moves_all_it_names(reading.pooling, look.runs) and not _moves_all_it_names(reading.pooling, runs):
         return "reads other positions"
     tensors = tuple(tuple(same.of(tensor) for tensor in pair) for pair in look.read.tensors)
-    runs = ChangedInputs(same.other, same.head, axes, replay)
-    found = verify_pooling(same.other, same.head, reading.pooling, axes, tensors, runs)
+    found = verify_pooling(same.head, reading.pooling, runs.axes, tensors, runs)
     return "reads other positions" if found.agrees is False else ""
 
 
-def _moves_all_it_names(
-    pooling: Pooling, execution: Execution, head: HeadSlice, axes: TokenAxes, replay: Replay | None
-) -> bool:
+def _moves_all_it_names(pooling: Pooling, runs: ChangedInputs | None) -> bool:
     """True if the scores of each row depend on exactly the positions that a weighted sum names: all, or no padding."""
-    part = pooling.parts[0]
-    if replay is None or pooling.kind is not PoolingKind.WEIGHTED:
+    if runs is None or pooling.kind is not PoolingKind.WEIGHTED:
         return False
-    influence = measure_influence(replay, head, axes)
+    influence = measure_influence(runs.usual, runs.axes)
     if influence is None:
         return False
     try:
-        return [list(row) for row in influence.rows] == kept_positions(part.positions, execution, influence.length)
+        return influence.rows == claimed_rows(pooling.parts, runs.probe, influence.length)
     except ValueError:
         return False

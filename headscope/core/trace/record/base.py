@@ -50,24 +50,16 @@ def persistent_buffers(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
                 yield (f"{path}.{name}" if path else name), buffer
 
 
-def names_of_buffers(model: nn.Module) -> dict[int, str]:
-    """Maps the id of each persistent buffer to its first name."""
-    names: dict[int, str] = {}
-    for name, buffer in persistent_buffers(model):
-        names.setdefault(id(buffer), name)
-    return names
-
-
 class ModelNames:
     """Full names of a model's modules, parameters and persistent buffers, by identity."""
 
     def __init__(self, model: nn.Module) -> None:
         self.modules = {id(module): name for name, module in model.named_modules()}
-        self.parameters: dict[int, str] = {}
-        # A shared parameter is one tensor with several names: the first counts, as for buffers.
-        for name, parameter in model.named_parameters(remove_duplicate=False):
-            self.parameters.setdefault(id(parameter), name)
-        self.buffers = names_of_buffers(model)
+        # A shared tensor has several names: the first counts.
+        self.parameters = {id(parameter): name for name, parameter in model.named_parameters()}
+        self.buffers: dict[int, str] = {}
+        for name, buffer in persistent_buffers(model):
+            self.buffers.setdefault(id(buffer), name)
 
     def path(self, operation: Operation) -> str:
         """Returns the path of the innermost registered module that ran `operation`; "" is the model itself."""

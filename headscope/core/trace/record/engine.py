@@ -125,6 +125,7 @@ class ShapeOnlyMode(OwnRandomness):  # type: ignore[no-untyped-call]  # upstream
         if any(operand.is_meta for operand in operands):
             if _writes_meta_into_real(name, args):
                 self._on_guess(False)
+                return args[0]
             return _run_on_meta(func, name, args, kwargs, is_all_meta=all(operand.is_meta for operand in operands))
         return self.run(func, args, _integers_off_meta(name, args, kwargs, operands))
 
@@ -134,8 +135,6 @@ def _run_on_meta(
 ) -> Any:
     if name in _INDEXING:
         args = (args[0], _integer_indices(args[1]), *args[2:])
-    if _writes_meta_into_real(name, args):
-        return args[0]
     if "device" in kwargs:
         # Model code asks for the device of a tensor (`device=ids.device`), which for the real integers is the CPU: the
         # result must meet floats that are on meta.

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
-from inspect import signature
+from inspect import Parameter, signature
 from threading import RLock
 from typing import Any
 
@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from headscope.core.trace.batch.inputs import forward_parameters
 from headscope.core.trace.batch.probe_batch import ProbeBatch
 from headscope.core.trace.record.base import ModelNames
 from headscope.core.trace.record.engine import CPU, ShapeOnlyMode
@@ -94,7 +95,7 @@ def run_forward(
         failure = execution
         # Only after a failure: a model that runs without a pad token is shown as it is, with no setting that its user
         # lacks.
-        padded = _run_padded(model, attempt, output, _error_line(failure))
+        padded = _run_padded(model, attempt, output, class_and_line(failure))
         if padded is None:
             continue
         if not lend:
@@ -104,12 +105,12 @@ def run_forward(
     assert failure is not None
     if isinstance(failure, HeadscopeError):
         raise failure
-    unpadded = _run_unpadded(model, probe, output, _error_line(failure)) if lend else None
+    unpadded = _run_unpadded(model, probe, output, class_and_line(failure)) if lend else None
     if unpadded is not None:
         return unpadded
     tried = f"{_shapes_tried(probe)}{_missing_arguments(model, probe)}{_missing_decoder_start(model)}"
     raise Unsupported(
-        f"the forward of {type(model).__name__} fails ({_error_line(failure)}); {tried}", hint
+        f"the forward of {type(model).__name__} fails ({class_and_line(failure)}); {tried}", hint
     ) from failure
 
 
@@ -305,11 +306,8 @@ def _missing_arguments(model: nn.Module, probe: ProbeBatch) -> str:
     # Its forward names very many optional arguments: a list of them would not help.
     if isinstance(model, PreTrainedModel):
         return ""
-    try:
-        arguments = signature(model.forward).parameters.values()
-    except (TypeError, ValueError):  # a forward that is not written in Python
-        return ""
-    named = [item.name for item in arguments if item.kind in (item.POSITIONAL_OR_KEYWORD, item.KEYWORD_ONLY)]
+    by_name = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+    named = (item.name for item in forward_parameters(model) if item.kind in by_name)
     missing = [name for name in named if name not in probe.inputs]
     return f"; the forward also takes {', '.join(missing)}" if missing else ""
 
@@ -350,7 +348,8 @@ def _with_padding(probe: ProbeBatch, token: int) -> ProbeBatch:
     return replace(probe, inputs=probe.inputs | {"input_ids": ids}, given=probe.given - {"input_ids"})
 
 
-def _error_line(err: BaseException) -> str:
+def class_and_line(err: BaseException) -> str:
+    """Writes an error as its class and the first line of its message."""
     lines = str(err).strip().splitlines()
     return f"{type(err).__name__}: {lines[0]}" if lines else type(err).__name__
 

@@ -84,7 +84,7 @@ def _first_final_output(usable: dict[str, torch.Tensor], graph: Graph) -> tuple[
     made_from = {name: graph.after(value) for name, value in usable.items()}
     for name in usable:
         later = made_from[name]
-        ends = later.intersection(graph.producer(value) for other, value in usable.items() if other != name)
+        ends = [value for other, value in usable.items() if other != name and graph.producer(value) in later]
         if not any(_reads_weights(operation) for operation in graph.before(*ends) if operation.index in later):
             return (name,)
     return (next(iter(usable)),)
@@ -92,30 +92,27 @@ def _first_final_output(usable: dict[str, torch.Tensor], graph: Graph) -> tuple[
 
 def _is_apart(value: torch.Tensor, scores: tuple[torch.Tensor, ...], graph: Graph) -> bool:
     """True if an output is made beside the examined scores: neither from them nor on the way to them."""
-    own = graph.producer(value)
     # What no weights make is not a score: a mask, a position.
-    if not any(map(_reads_weights, graph.before(own))):
+    if not any(map(_reads_weights, graph.before(value))):
         return False
-    return not any(
-        _depends_on(graph.producer(score), own, graph) or _depends_on(own, graph.producer(score), graph)
-        for score in scores
-    )
+    return not any(_depends_on(score, value, graph) or _depends_on(value, score, graph) for score in scores)
 
 
 def _without_derived(named: dict[str, torch.Tensor], graph: Graph) -> list[str]:
     """Leaves out outputs that are made from another one: probabilities are not a second head."""
-    made_by = {name: graph.producer(value) for name, value in named.items()}
     return [
         name
-        for name, own in made_by.items()
-        if not any(other != own and _depends_on(own, other, graph) for other in made_by.values())
+        for name, own in named.items()
+        if not any(
+            graph.producer(other) != graph.producer(own) and _depends_on(own, other, graph) for other in named.values()
+        )
     ]
 
 
-def _depends_on(index: int, other: int, graph: Graph) -> bool:
-    """True if an operation is another one, or depends on it."""
-    return any(operation.index == other for operation in graph.before(index))
+def _depends_on(tensor: torch.Tensor, other: torch.Tensor, graph: Graph) -> bool:
+    """True if a tensor was made by the operation that made another one, or depends on that."""
+    return any(operation is graph.maker(other) for operation in graph.before(tensor))
 
 
 def _reads_weights(operation: Operation) -> bool:
-    return any(isinstance(item, nn.Parameter) for item, _ in operation.inputs)
+    return any(isinstance(item, nn.Parameter) for item in operation.inputs)

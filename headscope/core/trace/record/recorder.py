@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from threading import get_ident
 from types import FrameType
@@ -48,9 +49,9 @@ EXITS = {"numpy", "__array__", "tolist", "item", "__float__", "__int__", "__comp
 class Operation:
     """One executed call of a PyTorch function.
 
-    `inputs` are its tensor operands with the index of the operation that made each (-1: a leaf). Every tensor has one
-    value: what is written in place has a new tensor among the outputs, and the one before is in `writes`. Outputs begin
-    with those, in the order of `writes`.
+    `inputs` are its tensor operands. Every tensor has one value, and at most one operation that made it: what is
+    written in place has a new tensor among the outputs, and the one before is in `writes`. Outputs begin with those, in
+    the order of `writes`.
     `modules` is the stack of modules whose forward was running, outermost first; `call` numbers the innermost
     module's call, so that two calls of one module can be told apart.
     """
@@ -60,13 +61,17 @@ class Operation:
     name: str
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    inputs: tuple[tuple[torch.Tensor, int], ...]
+    inputs: tuple[torch.Tensor, ...]
     outputs: tuple[torch.Tensor, ...]
     modules: tuple[nn.Module, ...]
     call: int
     file: str
     line: int
     writes: tuple[torch.Tensor, ...] = ()
+
+    def argument(self, at: int, name: str) -> Any:
+        """Returns the argument that a call has at a place or by its name; None without one."""
+        return self.args[at] if len(self.args) > at else self.kwargs.get(name)
 
 
 def run_again(operation: Operation, known: Callable[[Any], Any]) -> tuple[torch.Tensor, ...]:
@@ -133,30 +138,40 @@ class Graph:
     stale: set[int] = field(default_factory=set)
 
     def producer(self, tensor: torch.Tensor) -> int:
-        """Returns the index of the operation that made `tensor` last, or -1."""
+        """Returns the index of the operation that made `tensor`; -1 for a leaf."""
         return self.producers.get(id(tensor), -1)
 
-    def before(
-        self, *indices: int, through: Callable[[torch.Tensor, int], bool] = lambda tensor, producer: True
-    ) -> Iterator[Operation]:
-        """Yields the operations with these indices and all that they depend on, each once; -1 (a leaf) has none.
+    def maker(self, tensor: torch.Tensor) -> Operation | None:
+        """Returns the operation that made `tensor`; None for a leaf."""
+        index = self.producers.get(id(tensor))
+        return None if index is None else self.operations[index]
 
-        `through` gets an operand and the index of its maker, and decides whether the walk goes on through it.
+    def before(
+        self, *tensors: torch.Tensor, through: Callable[[torch.Tensor], bool] = lambda tensor: True
+    ) -> Iterator[Operation]:
+        """Yields the operations that made these tensors, and all that they depend on, each once.
+
+        `through` decides for each operand whether the walk goes on through it.
         """
-        waiting, seen = list(indices), set[int]()
+        waiting, seen = list(tensors), set[int]()
         while waiting:
-            index = waiting.pop()
-            if index < 0 or index in seen:
-                continue
-            seen.add(index)
-            yield self.operations[index]
-            waiting += [producer for tensor, producer in self.operations[index].inputs if through(tensor, producer)]
+            made = self.maker(waiting.pop())
+            if made is not None and made.index not in seen:
+                seen.add(made.index)
+                yield made
+                waiting += filter(through, made.inputs)
+
+    def behind(self, *tensors: torch.Tensor) -> Iterator[torch.Tensor]:
+        """Yields these tensors, and all that are read to make them."""
+        yield from tensors
+        for operation in self.before(*tensors):
+            yield from operation.inputs
 
     def after(self, tensor: torch.Tensor) -> set[int]:
         """Returns the indices of the operations whose result depends on `tensor`."""
         found: set[int] = set()
         for operation in self.operations[self.producer(tensor) + 1 :]:
-            if any(item is tensor or producer in found for item, producer in operation.inputs):
+            if any(item is tensor or self.producer(item) in found for item in operation.inputs):
                 found.add(operation.index)
         return found
 
@@ -213,7 +228,9 @@ class Recorder(TorchFunctionMode):
             result = torch.ops.aten.alias(result)
             made = [result]
         before = tuple(memory.newest(tensor) for tensor in written)
-        outputs = (*map(memory.write, written), *(item for item in made if not _is_among(item, written)))
+        # A tensor that is returned as it was, in a list or as `view._base`, has its maker already.
+        new = [item for item in made if not _is_among(item, operands) and id(item) not in self.graph.producers]
+        outputs = (*map(memory.write, written), *new)
         if outputs:
             self._append_operation(func, name, *given, outputs, before, is_stale=is_stale)
         return result
@@ -242,13 +259,12 @@ class Recorder(TorchFunctionMode):
     ) -> None:
         producers = self.graph.producers
         given = [] if name in _BY_SHAPE else tensors_in(args[:1] if name in _SHAPED_LIKE else (args, kwargs))
-        operands = tuple((leaf, producers.get(id(leaf), -1)) for leaf in given)
-        index = len(self.graph.operations)
+        inputs, index = tuple(given), len(self.graph.operations)
         # Two frames up is the caller of __torch_function__; what lies between belongs to the recorder.
         file, line = _user_line(sys._getframe(2))
         stack = tuple(self._modules)
         self.graph.operations.append(
-            Operation(index, func, name, args, kwargs, operands, outputs, stack, self._calls[-1], file, line, writes)
+            Operation(index, func, name, args, kwargs, inputs, outputs, stack, self._calls[-1], file, line, writes)
         )
         if is_stale:
             self.graph.stale.add(index)
@@ -323,8 +339,9 @@ def _written_targets(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     is_write = name in _WRITES or (name.endswith("_") and not name.startswith("__")) or kwargs.get("inplace") is True
     if not is_write:
         return []
-    first = args[0] if args and isinstance(args[0], list | tuple) else (args, kwargs)
-    return tensors_in(first) if args and first is args[0] else tensors_in(first)[:1]
+    if args and isinstance(args[0], list | tuple):
+        return tensors_in(args[0])
+    return tensors_in((args, kwargs))[:1]
 
 
 def _whole_replacement(name: str, args: tuple[Any, ...]) -> torch.Tensor | None:
@@ -362,17 +379,10 @@ def _is_among(tensor: torch.Tensor, tensors: list[torch.Tensor] | tuple[torch.Te
     return any(tensor is item for item in tensors)
 
 
-# Asked for several frames of each of thousands of calls, always about the same few files.
-_plumbing_cache: dict[str, bool] = {}
-
-
+@cache  # asked for several frames of each of thousands of calls, always about the same few files
 def is_plumbing(filename: str) -> bool:
     """True if a file is not model code: PyTorch, headscope's recorder, or generic helpers."""
-    known = _plumbing_cache.get(filename)
-    if known is None:
-        known = filename.startswith((_TORCH_DIRECTORY, _OWN_DIRECTORY)) or any(part in filename for part in _PLUMBING)
-        _plumbing_cache[filename] = known
-    return known
+    return filename.startswith((_TORCH_DIRECTORY, _OWN_DIRECTORY)) or any(part in filename for part in _PLUMBING)
 
 
 def _user_line(frame: FrameType | None) -> tuple[str, int]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,7 +21,7 @@ def untouched(model: nn.Module) -> Iterator[None]:
     held = [*_attribute_tables(parts), *(vars(config) for config in configurations(model))]
     tables = [(table, dict(table)) for table in held]
     rows = [(row, list(row)) for part in parts for row in vars(part).values() if isinstance(row, list)]
-    values = [_Value(tensor, tensor.detach().clone()) for tensor in _plain_tensors(held)]
+    values = [(tensor, tensor.detach().clone()) for tensor in _plain_tensors(held)]
     modes = [(part, part.training) for part in parts]
     for part in parts:
         part.training = False  # not part.train(False): a custom class may do more than that
@@ -36,8 +35,8 @@ def untouched(model: nn.Module) -> Iterator[None]:
         for row, items in rows:
             # In place: other objects may hold the same list.
             row[:] = items
-        for value in values:
-            value.restore()
+        for tensor, value in values:
+            _restore_values(tensor, value)
 
 
 def configurations(model: nn.Module) -> tuple[PreTrainedConfig, ...]:
@@ -64,20 +63,13 @@ def _restore_table(table: dict[Any, Any], before: dict[Any, Any]) -> None:
             table[name] = value
 
 
-@dataclass(frozen=True, slots=True)
-class _Value:
-    """Tensor with a copy of what it held."""
-
-    held: torch.Tensor
-    before: torch.Tensor
-
-    def restore(self) -> None:
-        with torch.no_grad():
-            # `copy_` needs the same shape, and a forward may resize a buffer.
-            if self.held.shape != self.before.shape:
-                self.held.resize_(self.before.shape)
-            if not torch.equal(self.held, self.before):
-                self.held.copy_(self.before)
+@torch.no_grad()
+def _restore_values(tensor: torch.Tensor, before: torch.Tensor) -> None:
+    # `copy_` needs the same shape, and a forward may resize a buffer.
+    if tensor.shape != before.shape:
+        tensor.resize_(before.shape)
+    if not torch.equal(tensor, before):
+        tensor.copy_(before)
 
 
 def tensors_beside_parameters(model: nn.Module) -> tuple[torch.Tensor, ...]:

@@ -11,7 +11,7 @@ from functools import cached_property
 import torch
 
 from headscope.core.facts import PoolingKind
-from headscope.core.trace.record.execution import Execution
+from headscope.core.trace.batch.probe_batch import ProbeBatch
 from headscope.core.trace.replay.replay import Replay, replay_head
 from headscope.core.trace.slice.axes import TokenAxes
 from headscope.core.trace.slice.head_slice import HeadSlice
@@ -30,15 +30,23 @@ _OTHER = 30.0
 class ChangedInputs:
     """Runs of one head on changed hidden states, each made when it is first used. `usual` is the plain run."""
 
-    execution: Execution
-    head: HeadSlice
     axes: TokenAxes
     usual: Replay
+
+    @property
+    def head(self) -> HeadSlice:
+        """Head that runs."""
+        return self.usual.head
+
+    @property
+    def probe(self) -> ProbeBatch:
+        """Inputs on which the head was recorded."""
+        return self.usual.head.execution.probe
 
     @cached_property
     def constant(self) -> Replay:
         """Run in which every position of every row holds the same random vector."""
-        return replay_head(self.execution, self.head, constant_hidden(self.head, self.axes))
+        return replay_head(self.head, constant_hidden(self.head, self.axes))
 
     @cached_property
     def loud(self) -> tuple[Replay, ...]:
@@ -64,7 +72,7 @@ class ChangedInputs:
             if changed.shape[: axis + 1] == self.usual.hidden[0].shape[: axis + 1]:
                 changed.select(axis, at).mul_(-_OTHER)
             given[id(tensor)] = changed
-        other = replay_head(self.execution, self.head, given)
+        other = replay_head(self.head, given)
         rows = zip(*(self._changed_rows(tensor, other) for tensor in tensors), strict=True)
         return tuple(any(row) for row in rows)
 
@@ -77,12 +85,12 @@ class ChangedInputs:
         given = {}
         for tensor, value in zip(self.head.hidden, self.usual.hidden, strict=True):
             changed = value.detach().clone()
-            for at, row in enumerate(self.execution.probe.rows):
-                if changed.shape[1:2] == (self.execution.probe.length,) and at < len(changed):
+            for at, row in enumerate(self.probe.rows):
+                if changed.shape[1:2] == (self.probe.length,) and at < len(changed):
                     changed[at, : row.first] *= factor
                     changed[at, row.last + 1 :] *= factor
             given[id(tensor)] = changed
-        return replay_head(self.execution, self.head, given)
+        return replay_head(self.head, given)
 
 
 def constant_hidden(head: HeadSlice, axes: TokenAxes) -> dict[int, torch.Tensor]:

@@ -2,16 +2,20 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import chain
+from typing import Any
 
 import torch
 
-from headscope.core.facts import Positions, Where
+from headscope.core.facts import HiddenSource, Positions, Where
 from headscope.core.trace.batch.probe_batch import ProbeBatch
 from headscope.core.trace.record.execution import Execution
-from headscope.core.trace.record.indexing import Picked, item_on_axis, picked_positions
+from headscope.core.trace.record.indexing import index_items, item_on_axis
 from headscope.core.trace.record.recorder import Operation
 from headscope.core.trace.slice.axes import TokenAxes
+from headscope.core.trace.slice.head_slice import HeadSlice
+from headscope.core.trace.slice.stages import Step
+
+_GATHERS = {"gather", "take_along_dim"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,36 +41,58 @@ class TokenNames:
         return self.learned[index] if 0 <= index < len(self.learned) else ""
 
 
-def read_pick(
-    operation: Operation, name: str, execution: Execution, axes: TokenAxes, names: TokenNames
-) -> Positions | None:
-    """Returns the positions that `operation` keeps on the token axis of its first tensor; None if it picks none
-    there.
+@dataclass(frozen=True, slots=True)
+class HeadSteps:
+    """A head step by step, with what names its axes, its tokens and, in `sources`, its hidden states."""
+
+    head: HeadSlice
+    steps: tuple[Step, ...]
+    axes: TokenAxes
+    tokens: TokenNames
+    sources: tuple[HiddenSource, ...]
+
+    @property
+    def execution(self) -> Execution:
+        """Execution that the head is from."""
+        return self.head.execution
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """Positions read in each row of the probe; `index` is the integer written in the source, if it is one.
+
+    `length` is the size of the axis: tokens of a text, or something else that is in a row (patches, entities).
     """
-    picked = picked_positions(operation, name, execution.probe, axes)
+
+    positions: tuple[int, ...]
+    index: int | None
+    length: int = 0
+
+
+def read_pick(step: Step, known: HeadSteps) -> Positions | None:
+    """Returns the positions that a step keeps on the token axis of its first tensor; None if it picks none there."""
+    operation, execution = step.last, known.execution
+    picked = picked_positions(operation, step.name, execution.probe, known.axes)
     if picked is None:
         return None
     # Values that a caller gives are the same in every run, so that positions found by them look like a rule and are
     # none.
     if picked.index is None and inputs_behind(operation.inputs[1:], execution) & execution.probe.given:
         return Positions(Where.BY_ROW)
-    return explain_pick(picked, execution, names)
+    return explain_pick(picked, execution.probe, known.tokens)
 
 
-def inputs_behind(operands: Iterable[tuple[torch.Tensor, int]], execution: Execution) -> set[str]:
-    """Names the model inputs from which operands (tensors with the operations that made them) are made."""
+def inputs_behind(operands: Iterable[torch.Tensor], execution: Execution) -> set[str]:
+    """Names the model inputs from which operands are made."""
     inputs = {id(value): name for name, value in execution.probe.inputs.items()}
-    operands = tuple(operands)
-    behind = execution.graph.before(*(producer for _, producer in operands))
-    read = chain(operands, *(operation.inputs for operation in behind))
-    return {inputs[id(tensor)] for tensor, _ in read if id(tensor) in inputs}
+    return {inputs[id(tensor)] for tensor in execution.graph.behind(*operands) if id(tensor) in inputs}
 
 
-def explain_pick(picked: Picked, execution: Execution, names: TokenNames) -> Positions:
+def explain_pick(picked: Picked, probe: ProbeBatch, names: TokenNames) -> Positions:
     """Returns the plainest rule that explains the positions read in every row."""
-    if picked.length != execution.probe.length:
+    if picked.length != probe.length:
         return _without_texts(picked, names)
-    read, rows, last = picked.positions, execution.probe.rows, execution.probe.length - 1
+    read, rows, last = picked.positions, probe.rows, probe.length - 1
     # In order, the first that explains every row wins. Fixed places go first: a head that takes index 0 reads the first
     # token, even if no row of a caller's batch is padded and the first token that is not padding is the same. Any other
     # fixed index comes last. Which of two rules that fit one run is right shows in the next, with other rows padded.
@@ -120,12 +146,12 @@ def sliced_positions(operation: Operation, axes: TokenAxes, before: Positions) -
     return before if start == 0 and stop is None else Positions(Where.RANGE, start, stop)
 
 
-def kept_positions(positions: Positions, execution: Execution, length: int) -> list[list[int]]:  # noqa: PLR0911 - one line for each kind
+def kept_positions(positions: Positions, probe: ProbeBatch, length: int) -> list[list[int]]:  # noqa: PLR0911 - one line for each kind
     """Lists the positions of each row of the probe that `positions` names, among `length`.
 
     Raises ValueError for a rule that does not say which positions they are.
     """
-    probe, rows = execution.probe, execution.probe.rows
+    rows = probe.rows
     count = len(rows) or probe.batch
     match positions.where:
         case Where.INDEX:
@@ -151,13 +177,13 @@ def kept_positions(positions: Positions, execution: Execution, length: int) -> l
     raise ValueError(f"{positions.where} does not say which positions are read")
 
 
-def is_mask_of_rows(mask: torch.Tensor, execution: Execution) -> bool:
+def is_mask_of_rows(mask: torch.Tensor, probe: ProbeBatch) -> bool:
     """True if a tensor keeps exactly the positions of each row that are not padding, the same for every feature."""
-    flat = _by_rows(mask, execution.probe)
+    flat = _by_rows(mask, probe)
     if flat is None:
         return False
     kept = [row.nonzero().flatten().tolist() for row in flat]
-    return kept == [list(range(row.first, row.last + 1)) for row in execution.probe.rows]
+    return kept == [list(range(row.first, row.last + 1)) for row in probe.rows]
 
 
 def _by_rows(mask: torch.Tensor, probe: ProbeBatch) -> torch.Tensor | None:
@@ -171,3 +197,74 @@ def _by_rows(mask: torch.Tensor, probe: ProbeBatch) -> torch.Tensor | None:
         return None
     spread = mask.reshape(count, length, -1)
     return spread[..., 0] if bool((spread == spread[..., :1]).all()) else None
+
+
+def picked_positions(operation: Operation, name: str, probe: ProbeBatch, axes: TokenAxes) -> Picked | None:
+    """Returns the positions on the token axis that `operation` keeps, one per row; None if they are unknown."""
+    if name in _GATHERS:
+        return _picked_by_gather(operation, probe, axes)
+    return _picked_by_items(operation, probe, axes) if name in {"select", "index", "slice"} else None
+
+
+def _picked_by_items(operation: Operation, probe: ProbeBatch, axes: TokenAxes) -> Picked | None:
+    source = operation.args[0]
+    items = index_items(operation)
+    mask = next((item for item in items if isinstance(item, torch.Tensor) and item.dtype == torch.bool), None)
+    if mask is not None:
+        return _picked_by_mask(mask, probe)
+    axis = axes.first(source)
+    if axis is None:
+        return None
+    item, size = item_on_axis(operation, axis), source.shape[axis]
+    if isinstance(item, slice):
+        kept = range(size)[item]
+        # Counted as the slice counts: `[-1:]` is -1.
+        back = size if isinstance(item.start, int) and item.start < 0 else 0
+        return _same_in_rows(kept[0] - back, size, probe) if len(kept) == 1 else None
+    if isinstance(item, int):
+        return _same_in_rows(item, size, probe)
+    # Only where the batch axis is indexed by every row in order do the indices beside it go row by row:
+    # `h[arange(batch), ends]`.
+    is_by_row = bool(items) and _known_indices(items[0]) == list(range(probe.batch))
+    return _picked_by_indices(_known_indices(item), size, is_by_row=is_by_row, probe=probe)
+
+
+def _picked_by_indices(indices: list[int] | None, size: int, *, is_by_row: bool, probe: ProbeBatch) -> Picked | None:
+    if indices is None:
+        return None
+    if len(indices) == 1:
+        return _same_in_rows(indices[0], size, probe)
+    if not is_by_row or len(indices) != probe.batch:
+        return None
+    return Picked(tuple((index + size) % size for index in indices), None, size)
+
+
+def _known_indices(item: Any) -> list[int] | None:
+    """Returns the numbers of a tensor or list of indices; None if their values are not known."""
+    if isinstance(item, torch.Tensor):
+        return None if item.is_meta else item.flatten().tolist()
+    if isinstance(item, list) and all(isinstance(value, int) and not isinstance(value, bool) for value in item):
+        return item
+    return None
+
+
+def _picked_by_mask(mask: torch.Tensor, probe: ProbeBatch) -> Picked | None:
+    if mask.is_meta or mask.shape != (probe.batch, probe.length):
+        return None
+    found = [row.nonzero().flatten().tolist() for row in mask]
+    return Picked(tuple(positions[-1] for positions in found), None, probe.length) if all(found) else None
+
+
+def _picked_by_gather(operation: Operation, probe: ProbeBatch, axes: TokenAxes) -> Picked | None:
+    index = next((leaf for leaf in operation.inputs[1:] if not leaf.is_floating_point()), None)
+    if index is None or index.is_meta or index.shape[0] != probe.batch:
+        return None
+    rows = index.reshape(probe.batch, -1)
+    if not bool((rows == rows[:, :1]).all()):
+        return None
+    axis = axes.first(operation.args[0])
+    return None if axis is None else Picked(tuple(rows[:, 0].tolist()), None, operation.args[0].shape[axis])
+
+
+def _same_in_rows(index: int, size: int, probe: ProbeBatch) -> Picked:
+    return Picked(((index + size) % size,) * probe.batch, index, size)

@@ -1,7 +1,7 @@
 """Axes of tensors that count tokens, patches or pixels."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -25,7 +25,7 @@ class TokenAxes:
 
     sizes: set[int]
     hidden: dict[int, tuple[int, ...]]
-    grown: dict[int, tuple[int, ...]] | None = field(default=None)
+    grown: dict[int, tuple[int, ...]] | None = None
 
     def of(self, tensor: torch.Tensor) -> tuple[int, ...]:
         """Lists the token axes of `tensor`, in order; empty if none is left."""
@@ -40,8 +40,9 @@ class TokenAxes:
         return next(iter(self.of(tensor)), None)
 
 
-def find_token_axes(execution: Execution, head: HeadSlice) -> TokenAxes:
+def find_token_axes(head: HeadSlice) -> TokenAxes:
     """Finds the token axes of everything that a head computes."""
+    execution = head.execution
     hidden = {id(tensor): _axes_of_hidden(execution, tensor) for tensor in head.hidden}
     sizes: set[int] = set()
     for tensor in head.hidden:
@@ -49,17 +50,17 @@ def find_token_axes(execution: Execution, head: HeadSlice) -> TokenAxes:
     # Too many other axes have these sizes.
     sizes -= {0, 1}
     # Only for inputs without tokens of text: the length of a text is chosen by the probe, the number of patches is not.
-    if not execution.probe.length and _is_ambiguous(execution, head, hidden):
-        return TokenAxes(sizes, hidden, _grown_axes(execution, head, hidden))
+    if not execution.probe.length and _is_ambiguous(head, hidden):
+        return TokenAxes(sizes, hidden, _grown_axes(head, hidden))
     return TokenAxes(sizes, hidden)
 
 
-def has_ambiguous_batch(execution: Execution, head: HeadSlice) -> bool:
+def has_ambiguous_batch(head: HeadSlice) -> bool:
     """True if another axis of the hidden states, or of the scores, has the size of the batch by chance.
 
     The number of patches or frames follows from the inputs, and is known only after a run.
     """
-    return any(execution.probe.batch in tensor.shape[1:] for tensor in (*head.hidden, *execution.logits))
+    return any(head.execution.probe.batch in tensor.shape[1:] for tensor in (*head.hidden, *head.execution.logits))
 
 
 def _sizes_of(execution: Execution, tensor: torch.Tensor, axes: tuple[int, ...]) -> set[int]:
@@ -82,23 +83,21 @@ def _axes_of_hidden(execution: Execution, tensor: torch.Tensor) -> tuple[int, ..
     return tuple(axis for axis in range(tensor.dim()) if axis not in (0, feature_axis))
 
 
-def _is_ambiguous(execution: Execution, head: HeadSlice, hidden: dict[int, tuple[int, ...]]) -> bool:
+def _is_ambiguous(head: HeadSlice, hidden: dict[int, tuple[int, ...]]) -> bool:
     """True if the size of a token axis is also the size of something else, or 1."""
     tokens = {tensor.shape[axis] for tensor in head.hidden for axis in hidden[id(tensor)]}
     tokens |= {math.prod(tensor.shape[axis] for axis in hidden[id(tensor)]) for tensor in head.hidden}
-    others = {execution.probe.batch, 1}
+    others = {head.execution.probe.batch, 1}
     for tensor in head.hidden:
         others |= {size for axis, size in enumerate(tensor.shape) if axis not in hidden[id(tensor)]}
     for operation in head.operations:
-        for tensor, producer in operation.inputs:
-            if producer < 0 and id(tensor) not in hidden:
+        for tensor in operation.inputs:
+            if head.execution.graph.maker(tensor) is None and id(tensor) not in hidden:
                 others |= set(tensor.shape)
     return bool(tokens & others)
 
 
-def _grown_axes(
-    execution: Execution, head: HeadSlice, hidden: dict[int, tuple[int, ...]]
-) -> dict[int, tuple[int, ...]] | None:
+def _grown_axes(head: HeadSlice, hidden: dict[int, tuple[int, ...]]) -> dict[int, tuple[int, ...]] | None:
     """Finds the axes that change when the hidden states have more tokens; None if the head fails on them."""
     values = {}
     for tensor in head.hidden:
@@ -109,7 +108,7 @@ def _grown_axes(
     try:
         with torch.no_grad(), ShapeOnlyMode(lambda is_branch: None):
             for operation in head.operations:
-                before = _token_sizes_before(operation, hidden | found, execution.probe.batch)
+                before = _token_sizes_before(operation, hidden | found, head.execution.probe.batch)
                 for recorded, output in zip(operation.outputs, _run_with_values(operation, values), strict=True):
                     pairs = enumerate(zip(recorded.shape, output.shape, strict=True))
                     changed = tuple(axis for axis, (one, other) in pairs if one != other)
@@ -132,7 +131,7 @@ def _token_sizes_before(operation: Operation, axes: dict[int, tuple[int, ...]], 
     Any other axis that grows merges tokens with features.
     """
     found: set[int] = set()
-    for tensor, _ in operation.inputs:
+    for tensor in operation.inputs:
         sizes = [tensor.shape[axis] for axis in axes.get(id(tensor), ())]
         if sizes:
             found |= {*sizes, math.prod(sizes), batch * math.prod(sizes)}

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from headscope.core.facts import HiddenSource
-from headscope.core.trace.record.base import ModelNames, composite_children, declared_base, names_of_buffers
+from headscope.core.trace.record.base import composite_children, declared_base
 from headscope.core.trace.record.execution import Execution
 from headscope.core.trace.record.indexing import rows_on_last_axis
 from headscope.core.trace.record.recorder import Exit, Operation
@@ -16,13 +16,14 @@ from headscope.core.trace.record.recorder import Exit, Operation
 
 @dataclass(frozen=True, slots=True)
 class HeadSlice:
-    """Operations of the head in execution order.
+    """Operations of the head in the order in which `execution` ran them.
 
     `hidden` are the tensors at which the slice begins; `derived` are the ids of all tensors on the way from
     there to the logits; `live` are the names of the parameters and persistent buffers with a path to the logits.
     `beside` are the indices of the operations of other encoders, which reach the head without the hidden states.
     """
 
+    execution: Execution
     operations: tuple[Operation, ...]
     hidden: tuple[torch.Tensor, ...]
     derived: frozenset[int]
@@ -35,21 +36,20 @@ def locate_head(execution: Execution, base: nn.Module | None) -> HeadSlice:
     """Finds the head slice: backward from the logits to where the path leaves the base model or the token axis
     collapses, whichever is earlier; forward again over what depends on the hidden states.
     """
-    names = _names_of_leaves(execution.model)
+    names = execution.names
     # What the logits depend on, or may depend on through values that left PyTorch.
     left = [item.tensor for item in exits_from(execution, base)]
-    producers = map(execution.graph.producer, (*execution.logits, *left))
-    read = {id(tensor) for operation in execution.graph.before(*producers) for tensor, _ in operation.inputs}
-    reached = read | {id(tensor) for tensor in left}
-    weighted = _made_from_parameters(execution, names)
-    candidates, hidden = _find_boundary(execution, base, weighted)
-    named = names_of_buffers(execution.model) | names
+    reached = {id(tensor) for tensor in left}
+    for operation in execution.graph.before(*execution.logits, *left):
+        reached.update(map(id, operation.inputs))
+    candidates, hidden = _find_boundary(execution, base, _made_from_parameters(execution))
     operations, derived = _depending_on_hidden(execution, candidates, hidden)
     return HeadSlice(
+        execution=execution,
         operations=operations,
         hidden=tuple(hidden.values()),
         derived=frozenset(derived),
-        live=frozenset(name for key, name in named.items() if key in reached),
+        live=frozenset(name for key, name in (names.buffers | names.parameters).items() if key in reached),
         base=base,
         beside=_operations_of_other_encoders(execution, operations, derived, base),
     )
@@ -60,9 +60,11 @@ def same_head(
 ) -> HeadSlice:
     """Finds the slice of `head` in another run of it, which begins at other tensors."""
     boundary = {id(tensor): tensor for tensor in hidden}
-    candidates, _ = _walk_back(execution, lambda tensor, producer: id(tensor) in boundary)
+    candidates, _ = _walk_back(execution, lambda tensor: id(tensor) in boundary)
     operations, derived = _depending_on_hidden(execution, candidates, boundary)
-    return replace(head, operations=operations, hidden=hidden, derived=frozenset(derived), base=base)
+    return replace(
+        head, execution=execution, operations=operations, hidden=hidden, derived=frozenset(derived), base=base
+    )
 
 
 def _operations_of_other_encoders(
@@ -73,7 +75,7 @@ def _operations_of_other_encoders(
     if base is None or declared_base(execution.model) is not None:
         return frozenset()
     others = set(composite_children(execution.model)) - {base}
-    side = (made_by for operation in operations for tensor, made_by in operation.inputs if id(tensor) not in derived)
+    side = (tensor for operation in operations for tensor in operation.inputs if id(tensor) not in derived)
     found = [
         (operation, made_in)
         for operation in execution.graph.before(*side)
@@ -81,10 +83,6 @@ def _operations_of_other_encoders(
     ]
     encoders = {made_in for item, made_in in found if any(has_token_axis(execution, output) for output in item.outputs)}
     return frozenset(operation.index for operation, made_in in found if made_in in encoders)
-
-
-def _names_of_leaves(model: nn.Module) -> dict[int, str]:
-    return {id(parameter): name for name, parameter in model.named_parameters()}
 
 
 def exits_from(execution: Execution, base: nn.Module | None) -> Iterator[Exit]:
@@ -96,24 +94,23 @@ def exits_from(execution: Execution, base: nn.Module | None) -> Iterator[Exit]:
     graph = execution.graph
     if not graph.exits:
         return
-    names = _names_of_leaves(execution.model)
-    weighted = _made_from_parameters(execution, names)
+    weighted = _made_from_parameters(execution)
     after = {id(tensor) for tensor in execution.logits}
     for operation in graph.operations:
-        if any(id(tensor) in after for tensor, _ in operation.inputs):
+        if any(id(tensor) in after for tensor in operation.inputs):
             after.update(id(output) for output in operation.outputs)
     for item in graph.exits:
         is_outside = base is None or base not in item.modules
-        is_weighted = id(item.tensor) in names or graph.producer(item.tensor) in weighted
+        is_weighted = id(item.tensor) in execution.names.parameters or graph.producer(item.tensor) in weighted
         if is_outside and is_weighted and id(item.tensor) not in after:
             yield item
 
 
-def _made_from_parameters(execution: Execution, names: dict[int, str]) -> set[int]:
+def _made_from_parameters(execution: Execution) -> set[int]:
     """Collects the indices of the operations whose result depends on a parameter: masks and positions do not."""
-    found: set[int] = set()
-    for operation in execution.graph.operations:
-        if any(id(tensor) in names or producer in found for tensor, producer in operation.inputs):
+    found, names, graph = set[int](), execution.names.parameters, execution.graph
+    for operation in graph.operations:
+        if any(id(tensor) in names or graph.producer(tensor) in found for tensor in operation.inputs):
             found.add(operation.index)
     return found
 
@@ -133,53 +130,57 @@ def _find_boundary(
 
     outer = _outputs_picked_from(execution)
 
-    def leaves_base(tensor: torch.Tensor, producer: int) -> bool:
+    def leaves_base(tensor: torch.Tensor) -> bool:
         if id(tensor) in outer:
             return False
         if tensor is last:
             return True
+        producer = execution.graph.producer(tensor)
         in_time = producer in weighted and producer not in after
         return in_time and base in operations[producer].modules and has_token_axis(execution, tensor)
 
     seen, hidden = _walk_back(execution, leaves_base)
     if hidden:
         return seen, hidden
-    boundary = {outer.get(item, item) for item in _collapsing_tensors(execution, seen, weighted)}
-    return _walk_back(execution, lambda tensor, producer: id(tensor) in boundary)
+    collapsing = _collapsing_tensors(execution, seen, weighted)
+    boundary = {source for item in collapsing for source in outer.get(item, {item})}
+    return _walk_back(execution, lambda tensor: id(tensor) in boundary)
 
 
-def _outputs_picked_from(execution: Execution) -> dict[int, int]:
-    """Finds linear maps of whose columns only some are scores: maps the id of each output to that of the map's input.
+def _outputs_picked_from(execution: Execution) -> dict[int, set[int]]:
+    """Finds linear maps of whose columns only some are scores: maps the id of each output, and of what is made of it,
+    to those of the maps' inputs.
 
     Such a map belongs to the head, even inside of what counts as the base model: a language model's last layer.
     """
-    graph = execution.graph
     picked: set[int] = set()
-    found: dict[int, int] = {}
-    waiting = [graph.producer(tensor) for tensor in execution.logits]
-    seen = set[int]()
+    maps: list[Operation] = []
+    seen: set[Operation] = set()
+    waiting = list(execution.logits)
     while waiting:
-        index = waiting.pop()
-        if index < 0 or index in seen:
+        operation = execution.graph.maker(waiting.pop())
+        if operation is None or operation in seen:
             continue
-        seen.add(index)
-        operation = graph.operations[index]
-        if any(isinstance(tensor, nn.Parameter) for tensor, _ in operation.inputs):
-            if operation.name == "linear" and operation.outputs[0].shape[-1] in picked:
-                found.update((id(output), id(operation.args[0])) for output in operation.outputs)
+        seen.add(operation)
+        if any(isinstance(tensor, nn.Parameter) for tensor in operation.inputs):
+            if operation.name == "linear":
+                maps.append(operation)
             continue
         if operation.name in _PICKING and rows_on_last_axis(operation) is not None:
-            picked.add(operation.args[0].shape[-1])
-        waiting += [producer for _, producer in operation.inputs]
-    if not found:
-        return {}
+            picked.add(operation.argument(0, "input").shape[-1])
+        waiting += operation.inputs
+    # Another path may lead to a map before the one through the picks does, so the widths count when all are known.
     through = {
-        id(output): next(iter(found.values()))
-        for index in seen
-        for output in graph.operations[index].outputs
-        if output.dim() and output.shape[-1] in picked
+        id(output): {id(operation.argument(0, "input"))}
+        for operation in maps
+        for output in operation.outputs
+        if output.shape[-1] in picked
     }
-    return through | found
+    for operation in sorted(seen, key=lambda item: item.index):
+        sources = {source for tensor in operation.inputs for source in through.get(id(tensor), ())}
+        if sources:
+            through.update((id(output), sources) for output in operation.outputs)
+    return through
 
 
 _PICKING = {"__getitem__", "select", "index_select"}
@@ -202,19 +203,19 @@ def last_hidden_state(execution: Execution, base: nn.Module | None) -> torch.Ten
 
 
 def _walk_back(
-    execution: Execution, is_boundary: Callable[[torch.Tensor, int], bool]
+    execution: Execution, is_boundary: Callable[[torch.Tensor], bool]
 ) -> tuple[set[int], dict[int, torch.Tensor]]:
     """Collects the operations from the logits back to the boundary, and the boundary tensors by id."""
     hidden: dict[int, torch.Tensor] = {}
 
-    def is_inside(tensor: torch.Tensor, producer: int) -> bool:
-        if producer < 0 or not is_boundary(tensor, producer):
+    def is_inside(tensor: torch.Tensor) -> bool:
+        if execution.graph.maker(tensor) is None or not is_boundary(tensor):
             return True
         hidden[id(tensor)] = tensor
         return False
 
-    ends = map(execution.graph.producer, execution.logits)
-    return {operation.index for operation in execution.graph.before(*ends, through=is_inside)}, hidden
+    inside = execution.graph.before(*execution.logits, through=is_inside)
+    return {operation.index for operation in inside}, hidden
 
 
 def _collapsing_tensors(execution: Execution, path: set[int], weighted: set[int]) -> set[int]:
@@ -224,8 +225,8 @@ def _collapsing_tensors(execution: Execution, path: set[int], weighted: set[int]
         operation = execution.graph.operations[index]
         if any(has_token_axis(execution, output) for output in operation.outputs):
             continue
-        for tensor, producer in operation.inputs:
-            if producer in weighted and has_token_axis(execution, tensor):
+        for tensor in operation.inputs:
+            if execution.graph.producer(tensor) in weighted and has_token_axis(execution, tensor):
                 found.add(_before_class_axis(execution, _before_mask(execution, tensor, weighted)))
     # No operation removes the token axis where each token has a score.
     return found or {_before_class_axis(execution, tensor) for tensor in execution.logits}
@@ -235,26 +236,24 @@ def _before_mask(execution: Execution, tensor: torch.Tensor, weighted: set[int])
     """Returns the tensor that was multiplied by a mask (what depends on no parameter) or filled by it; otherwise
     the same.
     """
-    producer = execution.graph.producer(tensor)
-    while execution.graph.operations[producer].name in _MASKING:
-        inputs = execution.graph.operations[producer].inputs
-        masked = [item for item, made_by in inputs if made_by in weighted and item.shape == tensor.shape]
-        if len(masked) != 1 or len({made_by for _, made_by in inputs if made_by in weighted}) != 1:
+    graph = execution.graph
+    while (made := graph.maker(tensor)) is not None and made.name in _MASKING:
+        makers = {index for item in made.inputs if (index := graph.producer(item)) in weighted}
+        masked = [item for item in made.inputs if graph.producer(item) in weighted and item.shape == tensor.shape]
+        if len(masked) != 1 or len(makers) != 1:
             break
-        if any(isinstance(item, nn.Parameter) for item, _ in inputs):  # a learned scale is not a mask
+        if any(isinstance(item, nn.Parameter) for item in made.inputs):  # a learned scale is not a mask
             break
         # The mask is part of the pooling: hidden states that begin behind it would have no token rule to show.
         tensor = masked[0]
-        producer = execution.graph.producer(tensor)
     return tensor
 
 
 def _before_class_axis(execution: Execution, tensor: torch.Tensor) -> int:
     """Returns the id of the tensor that a projection to the classes reads; of `tensor` itself if it isn't scores."""
     classes = execution.logits[0].shape[-1]
-    while tensor.shape[-1] == classes and execution.graph.producer(tensor) >= 0:
-        inputs = execution.graph.operations[execution.graph.producer(tensor)].inputs
-        before = next((item for item, _ in inputs if has_token_axis(execution, item)), None)
+    while tensor.shape[-1] == classes and (made := execution.graph.maker(tensor)) is not None:
+        before = next((item for item in made.inputs if has_token_axis(execution, item)), None)
         if before is None:
             break
         tensor = before
@@ -283,17 +282,18 @@ def _depending_on_hidden(
     operations = []
     for index in sorted(candidates):
         operation = execution.graph.operations[index]
-        if any(id(tensor) in derived for tensor, _ in operation.inputs):
+        if any(id(tensor) in derived for tensor in operation.inputs):
             operations.append(operation)
             derived.update(id(output) for output in operation.outputs)
     return tuple(operations), derived
 
 
-def read_sources(execution: Execution, head: HeadSlice, names: ModelNames) -> tuple[HiddenSource, ...]:
+def read_sources(head: HeadSlice) -> tuple[HiddenSource, ...]:
     """Names one source for each of the head's hidden states, in their order."""
-    layers = [_layer_of(execution, head, tensor) for tensor in head.hidden]
-    producers = [execution.graph.producer(tensor) for tensor in head.hidden]
-    modules = [names.path(execution.graph.operations[index]) if index >= 0 else "" for index in producers]
+    execution = head.execution
+    layers = [_layer_of(head, tensor) for tensor in head.hidden]
+    makers = [execution.graph.maker(tensor) for tensor in head.hidden]
+    modules = ["" if made is None else execution.names.path(made) for made in makers]
     if len(head.hidden) == 1:
         layer = layers[0]
         text = "h" if layer in (None, -1) else f"h[{layer}]"
@@ -301,18 +301,18 @@ def read_sources(execution: Execution, head: HeadSlice, names: ModelNames) -> tu
     if None not in layers and len(set(layers)) == len(layers):
         return tuple(HiddenSource(f"h[{layer}]", layer, module) for layer, module in zip(layers, modules, strict=True))
     # Several states of one layer, or of unknown layers, are numbered as they were made.
-    order = sorted(range(len(head.hidden)), key=lambda at: producers[at])
+    order = sorted(range(len(head.hidden)), key=lambda at: execution.graph.producer(head.hidden[at]))
     numbers = {at: number for number, at in enumerate(order, 1)}
     return tuple(HiddenSource(f"h{numbers[at]}", None, module) for at, module in enumerate(modules))
 
 
-def _layer_of(execution: Execution, head: HeadSlice, tensor: torch.Tensor) -> int | None:
+def _layer_of(head: HeadSlice, tensor: torch.Tensor) -> int | None:
     """Returns the place of `tensor` among the layers that the base model returned, from the end; None if it isn't
     there.
     """
-    if tensor is last_hidden_state(execution, head.base):
+    if tensor is last_hidden_state(head.execution, head.base):
         return -1
-    returned = execution.graph.returned.get(head.base) if head.base is not None else None
+    returned = head.execution.graph.returned.get(head.base) if head.base is not None else None
     for layers in _layer_sequences(returned):
         for at, item in enumerate(layers):
             if item is tensor:

@@ -13,7 +13,7 @@ from headscope.core.facts import PaddingEffect, Task
 from headscope.core.facts.stored.tokenizer import AffectedTexts
 from headscope.core.trace.batch.inputs import MAKERS, ProbeRow, Sizes
 from headscope.core.trace.batch.probe_batch import LONGEST_TEXT, ProbeBatch, build_probe
-from headscope.core.trace.record.execution import run_forward, run_on_probe, run_unrecorded
+from headscope.core.trace.record.execution import class_and_line, run_forward, run_on_probe, run_unrecorded
 from headscope.core.trace.record.outputs import usual_scores
 from headscope.core.upstream.transformers import text_config_of
 from headscope.errors import Unsupported
@@ -113,12 +113,14 @@ def _padded_and_alone(text: list[int], pad: int | None, side: str) -> dict[str, 
     alone = {"alone": (ids, torch.ones_like(ids))}
     if pad is None:
         return alone
-    padding = [pad] * _PADDING
-    longer = [*text[:3], *text[1:2] * _PADDING, *text[3:]]
-    both = torch.tensor([[*text, *padding] if side == "right" else [*padding, *text], longer])
-    mask = torch.ones_like(both)
-    mask[0, slice(-_PADDING, None) if side == "right" else slice(_PADDING)] = 0
+    longer = torch.tensor([[*text[:3], *text[1:2] * _PADDING, *text[3:]]])
+    both = torch.cat([_pad_side(ids, side, pad), longer])
+    mask = torch.cat([_pad_side(torch.ones_like(ids), side, 0), torch.ones_like(longer)])
     return alone | {"in a batch": (both, mask)}
+
+
+def _pad_side(values: torch.Tensor, side: str, pad: int) -> torch.Tensor:
+    return torch.nn.functional.pad(values, (0, _PADDING) if side == "right" else (_PADDING, 0), value=pad)
 
 
 def error_of_length(make: Callable[[Any], PreTrainedModel], config: Any, length: int, ahead: int = 0) -> str | None:
@@ -149,11 +151,7 @@ def _padding_effect(
     model: PreTrainedModel, ids: torch.Tensor, pad: int, side: str, alone: torch.Tensor
 ) -> PaddingEffect:
     """Compares the scores of a text that is padded on one side with those that it gets alone."""
-    sizes = (*ids.shape[:-1], _PADDING)
-    padding, nothing = ids.new_full(sizes, pad), ids.new_zeros(sizes)
-    real = torch.ones_like(ids)
-    pieces = ([ids, padding], [real, nothing]) if side == "right" else ([padding, ids], [nothing, real])
-    padded = _measure_scores(model, torch.cat(pieces[0], -1), torch.cat(pieces[1], -1))
+    padded = _measure_scores(model, _pad_side(ids, side, pad), _pad_side(torch.ones_like(ids), side, 0))
     if isinstance(padded, str):
         return PaddingEffect(side, None, reason=padded)
     if padded.shape != alone.shape:
@@ -173,8 +171,7 @@ def _measure_scores(model: PreTrainedModel, ids: torch.Tensor, mask: torch.Tenso
         return run_forward(model, probe, hint="", lend=False).logits[0].double()
     except (Exception, SystemExit) as err:  # whatever a forward raises means that this was not measured
         cause = (err.__cause__ or err) if isinstance(err, Unsupported) else err
-        lines = str(cause).strip().splitlines()
-        return f"{type(cause).__name__}: {lines[0]}" if lines else type(cause).__name__
+        return class_and_line(cause)
 
 
 _SAME = 1e-6

@@ -19,7 +19,7 @@ _Position = tuple[torch.Tensor, int, bool]
 """A tensor [batch, positions, width], an index on its second axis, and whether sequences were joined behind it."""
 
 
-def learned_tokens(execution: Execution, head: HeadSlice) -> tuple[str, ...]:
+def learned_tokens(head: HeadSlice) -> tuple[str, ...]:
     """Names the parameters that the model puts at the first positions of its hidden states, in order.
 
     Each is found by a walk back along the residual stream, through operations that leave every position in its place,
@@ -27,11 +27,11 @@ def learned_tokens(execution: Execution, head: HeadSlice) -> tuple[str, ...]:
     and TimeSformer joins it again in every layer. Nor are positions of texts looked at, which a tokenizer fills. Ends
     at the first index where the walk leads to several parameters or to anything else.
     """
-    if len(head.hidden) != 1 or head.hidden[0].dim() != _RANK or execution.probe.length in head.hidden[0].shape:
+    if len(head.hidden) != 1 or head.hidden[0].dim() != _RANK or head.execution.probe.length in head.hidden[0].shape:
         return ()
     found: list[str] = []
     for index in range(head.hidden[0].shape[1]):
-        sources = _sources_at(index, head.hidden[0], execution)
+        sources = _sources_at(index, head.hidden[0], head.execution)
         if len(sources) != 1 or "" in sources:
             break
         found.append(sources.pop())
@@ -41,27 +41,26 @@ def learned_tokens(execution: Execution, head: HeadSlice) -> tuple[str, ...]:
 def _sources_at(index: int, hidden: torch.Tensor, execution: Execution) -> set[str]:
     """Names the parameters, of one vector each, that are joined into the sequence at an index; "" is anything else."""
     waiting: list[_Position] = [(hidden, index, False)]
-    seen, found, others = set[tuple[int, int]](), dict[str, int](), list[int]()
+    seen, found, others = set[tuple[int, int]](), dict[str, int](), list[torch.Tensor]()
     while waiting:
         tensor, at, is_joined = waiting.pop()
         if (id(tensor), at) in seen:
             continue
         seen.add((id(tensor), at))
-        made = execution.graph.producer(tensor)
-        operation = execution.graph.operations[made] if made >= 0 else None
+        operation = execution.graph.maker(tensor)
         before = _places_before(operation, tensor, at, is_joined=is_joined) if operation is not None else []
         waiting += before
         if not is_joined or before:
             continue
         name = execution.names.parameters.get(id(tensor), "") if operation is None else ""
         if not name:
-            others.append(made)
+            others.append(tensor)
         elif tensor.numel() == hidden.shape[-1]:  # a larger parameter has a vector for each position
             found[name] = id(tensor)
-    behind = (execution.graph.before(made) for made in others)
+    behind = map(execution.graph.before, others)
     # The only parameter is read by an operation behind each of the others.
     is_mixed_in = len(found) == 1 and all(
-        any(id(tensor) in found.values() for operation in operations for tensor, _ in operation.inputs)
+        any(id(tensor) in found.values() for operation in operations for tensor in operation.inputs)
         for operations in behind
     )
     return {*found} | ({""} if others and not is_mixed_in else set())
@@ -73,9 +72,9 @@ def _places_before(operation: Operation, made: torch.Tensor, at: int, *, is_join
     item = item_on_axis(operation, 1) if name in {"index", "slice", "select"} else None
     if (name == "unsqueeze" and made.shape[1] == 1) or isinstance(item, int):  # `h[:, 0].unsqueeze(1)`
         rank = _RANK - 1 if item is None else _RANK
-        taken = [tensor for tensor, _ in operation.inputs if tensor.dim() == rank != made.dim()]
+        taken = [tensor for tensor in operation.inputs if tensor.dim() == rank != made.dim()]
         return [(tensor, (item or 0) % tensor.shape[1], is_joined) for tensor in taken[:1]]
-    operands = [tensor for tensor, _ in operation.inputs if tensor.dim() == made.dim() == _RANK]
+    operands = [tensor for tensor in operation.inputs if tensor.dim() == made.dim() == _RANK]
     if name == "cat":
         return _place_in_joined(operands, made, at)
     if name in {"index", "slice"} and isinstance(item, slice) and item.step in {None, 1}:

@@ -16,8 +16,7 @@ from headscope.core.facts import Shape, Task
 from headscope.core.facts.seen import SeenStage, Statistics
 from headscope.core.trace.batch.examples import named_examples
 from headscope.core.trace.batch.inputs import ProbeRow, Sizes
-from headscope.core.trace.batch.passed import pass_on, passed_probe
-from headscope.core.trace.batch.probe_batch import ProbeBatch, build_probe
+from headscope.core.trace.batch.probe_batch import ProbeBatch, build_probe, pass_on, passed_probe
 from headscope.core.trace.record.base import base_module
 from headscope.core.trace.record.execution import Execution, is_shape_only, run_forward, run_on_probe
 from headscope.core.trace.slice.head_slice import HeadSlice, locate_head
@@ -49,7 +48,7 @@ def observe_probe(model: PreTrainedModel, task: Task, caller: PromptCaller | Non
     With `caller`, PEFT's model around this one, the inputs are what that passes to it.
     """
     hint = "its stages cannot be shown; the weight status does not depend on it"
-    build = partial(build_probe, model) if caller is None else partial(passed_probe, caller, model)
+    build = partial(build_probe, model) if caller is None else partial(passed_probe, caller)
     with nullcontext() if caller is None else caller.taking_calls():
         execution = run_on_probe(model, partial(build, task, with_labels=False), hint=hint)
     return _observe_head(execution, named=is_shape_only(model), invented=True)
@@ -60,10 +59,9 @@ def observe_inputs(
 ) -> Observation:
     """Observes the stages of `model` on real inputs, with shapes in numbers and statistics of every result.
 
-    Raises Unsupported where the forward fails or no head is found on the way to the scores.
+    Raises UsageError without tensors, Unsupported where the forward fails or no head is found on the way to the scores.
     """
-    given = {name: _as_weights(value, model) for name, value in inputs.items()}
-    probe = ProbeBatch(given, {}, *_input_sizes(given))
+    probe = probe_of_inputs(model, inputs)
     if caller is not None and caller.ahead:
         # PEFT passes other inputs to the model inside.
         more = caller.ahead
@@ -83,15 +81,12 @@ def observe_module(model: nn.Module, probe: ProbeBatch, *, invented: bool, outpu
 
 
 def probe_of_inputs(model: nn.Module, examples: Any) -> ProbeBatch:
-    """Wraps a caller's inputs as they are. Raises UsageError without tensors."""
-    given = {name: _as_weights(value, model) for name, value in named_examples(model, examples).items()}
+    """Wraps a caller's inputs, with floats in the dtype of the weights. Raises UsageError without tensors."""
+    given, dtype = named_examples(model, examples), next(model.parameters()).dtype
+    for name, value in given.items():
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            given[name] = value.to(dtype)
     return ProbeBatch(given, {}, *_input_sizes(given))
-
-
-def _as_weights(value: Any, model: nn.Module) -> Any:
-    """Converts floats to the dtype of the weights."""
-    dtype = next(model.parameters()).dtype
-    return value.to(dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
 
 def _input_sizes(inputs: dict[str, Any]) -> tuple[Sizes, tuple[ProbeRow, ...]]:
@@ -118,16 +113,16 @@ def _observe_head(execution: Execution, *, named: bool, invented: bool) -> Obser
         inputs=tuple((name, shape(value.shape)) for name, value in named_inputs if isinstance(value, torch.Tensor)),
         invented=invented,
         hidden_shape=shape(head.hidden[0].shape) if head.hidden else (),
-        stages=_measured_stages(execution, head, named=named),
+        stages=_measured_stages(head, named=named),
         logits_shape=shape(execution.logits[0].shape),
         logits=None if execution.logits[0].is_meta else execution.logits[0].detach().float().cpu(),
         notes=execution.notes,
     )
 
 
-def _measured_stages(execution: Execution, head: HeadSlice, *, named: bool) -> tuple[SeenStage, ...]:
+def _measured_stages(head: HeadSlice, *, named: bool) -> tuple[SeenStage, ...]:
     steps = read_steps(head)
-    stages = build_stages(execution, head, steps)
+    stages = build_stages(head, steps)
     results = [step.last.outputs[0] for step in steps if not is_silent(step)]
     return tuple(
         SeenStage(stage, stage.output_shape if named else tuple(result.shape), measure(result))

@@ -21,12 +21,12 @@ _GENERIC = {
 }  # fmt: skip
 
 
-def config_fields_read(model: nn.Module, head: HeadSlice) -> tuple[str, ...]:
+def config_fields_read(head: HeadSlice) -> tuple[str, ...]:
     """Lists the configuration fields that the classifier's class and the modules of its head read, sorted."""
     modules = (module for operation in head.operations for module in operation.modules if module is not head.base)
     # A module that holds the base model is a wrapper around it, not a part of the head such as a pooler.
     own = dict.fromkeys(type(module) for module in modules if head.base is None or head.base not in module.modules())
-    classes = dict.fromkeys([type(model), *own])
+    classes = dict.fromkeys([type(head.execution.model), *own])
     return tuple(sorted({name for cls in classes for part in _model_classes(cls) for name in _fields_in(part)}))
 
 

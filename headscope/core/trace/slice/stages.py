@@ -10,8 +10,6 @@ from torch import nn
 
 from headscope.core.facts import Stage
 from headscope.core.facts.heads.head import HIDDEN_STATES
-from headscope.core.trace.record.base import ModelNames
-from headscope.core.trace.record.execution import Execution
 from headscope.core.trace.record.indexing import INDEX_OPERATIONS, index_operation, spell_index
 from headscope.core.trace.record.recorder import Exit, Guess, Operation
 from headscope.core.trace.slice.head_slice import HeadSlice
@@ -20,58 +18,36 @@ from headscope.core.upstream.transformers import class_names_in_source
 
 SPLITS = {"split", "chunk", "unbind", "tensor_split"}
 """Operations that cut a tensor into several."""
-_NAMES = {
-    "__add__": "add",
-    "__radd__": "add",
-    "__iadd__": "add",
-    "__sub__": "sub",
-    "__rsub__": "sub",
-    "__isub__": "sub",
-    "rsub": "sub",
-    "subtract": "sub",
-    "__mul__": "mul",
-    "__rmul__": "mul",
-    "__imul__": "mul",
-    "multiply": "mul",
-    "__truediv__": "div",
-    "__rtruediv__": "div",
-    "__itruediv__": "div",
-    "divide": "div",
-    "true_divide": "div",
-    "__matmul__": "matmul",
-    "__rmatmul__": "matmul",
-    "__neg__": "neg",
-    "__pow__": "pow",
-    "__idiv__": "div",
-    "__rdiv__": "div",
-    "__rpow__": "pow",
-    "__ipow__": "pow",
-    "__floordiv__": "floor_divide",
-    "__rfloordiv__": "floor_divide",
-    "__ifloordiv__": "floor_divide",
-    "__mod__": "remainder",
-    "__rmod__": "remainder",
-    "__imod__": "remainder",
-    "__invert__": "bitwise_not",
-    "__and__": "bitwise_and",
-    "__or__": "bitwise_or",
-    "__xor__": "bitwise_xor",
-    "__eq__": "eq",
-    "__ne__": "ne",
-    "__lt__": "lt",
-    "__le__": "le",
-    "__gt__": "gt",
-    "__ge__": "ge",
-    "T": "transpose",
-    "mT": "transpose",
-    "concat": "cat",
-    "concatenate": "cat",
-    "amax": "max",
-    "__setitem__": "index_put",
-    "_softmax": "softmax",
-    "narrow": "slice",
-    "index_select": "index",
+_SPELLINGS = {
+    "add": ("__add__", "__radd__", "__iadd__"),
+    "sub": ("__sub__", "__rsub__", "__isub__", "rsub", "subtract"),
+    "mul": ("__mul__", "__rmul__", "__imul__", "multiply"),
+    "div": ("__truediv__", "__rtruediv__", "__itruediv__", "__idiv__", "__rdiv__", "divide", "true_divide"),
+    "matmul": ("__matmul__", "__rmatmul__"),
+    "neg": ("__neg__",),
+    "pow": ("__pow__", "__rpow__", "__ipow__"),
+    "floor_divide": ("__floordiv__", "__rfloordiv__", "__ifloordiv__"),
+    "remainder": ("__mod__", "__rmod__", "__imod__"),
+    "bitwise_not": ("__invert__",),
+    "bitwise_and": ("__and__",),
+    "bitwise_or": ("__or__",),
+    "bitwise_xor": ("__xor__",),
+    "eq": ("__eq__",),
+    "ne": ("__ne__",),
+    "lt": ("__lt__",),
+    "le": ("__le__",),
+    "gt": ("__gt__",),
+    "ge": ("__ge__",),
+    "transpose": ("T", "mT"),
+    "cat": ("concat", "concatenate"),
+    "max": ("amax",),
+    "index_put": ("__setitem__",),
+    "softmax": ("_softmax",),
+    "slice": ("narrow",),
+    "index": ("index_select",),
 }
+"""Names of stages, with the functions of PyTorch that have another name and do the same."""
+_NAMES = {function: name for name, functions in _SPELLINGS.items() for function in functions}
 _SILENT = {
     "to", "float", "half", "bfloat16", "double", "type", "type_as", "contiguous", "clone", "detach", "requires_grad_",
     "cpu", "cuda", "alias", "data", "expand_as", "__deepcopy__",
@@ -118,7 +94,7 @@ def _folded_or_single(group: list[Operation], head: HeadSlice) -> Iterator[tuple
     """Yields the group as one step if it keeps the shape (a norm, an activation); otherwise each operation
     separately.
     """
-    entering = next(tensor for tensor, _ in group[0].inputs if id(tensor) in head.derived)
+    entering = next(tensor for tensor in group[0].inputs if id(tensor) in head.derived)
     # A norm written in six lines is one thing to a reader. A leaf that changes the shape may also pool, which must
     # show.
     if len(group) > 1 and entering.shape == group[-1].outputs[0].shape:
@@ -168,12 +144,11 @@ def is_silent(step: Step) -> bool:
     return step.name in _SILENT
 
 
-def build_stages(execution: Execution, head: HeadSlice, steps: tuple[Step, ...]) -> tuple[Stage, ...]:
+def build_stages(head: HeadSlice, steps: tuple[Step, ...]) -> tuple[Stage, ...]:
     """Builds the stages to report, numbered from 0 in execution order."""
-    names = execution.names
     loud = [step for step in steps if not is_silent(step)]
     makers = _makers_of_operations(steps, head)
-    return tuple(_build_stage(index, step, execution, head, names, makers) for index, step in enumerate(loud))
+    return tuple(_build_stage(index, step, head, makers) for index, step in enumerate(loud))
 
 
 def _makers_of_operations(steps: tuple[Step, ...], head: HeadSlice) -> dict[int, int]:
@@ -183,55 +158,54 @@ def _makers_of_operations(steps: tuple[Step, ...], head: HeadSlice) -> dict[int,
     for step in steps:
         maker = stage
         if is_silent(step):
-            maker = found.get(_entering_with_makers(step, head)[0][1], HIDDEN_STATES)
+            maker = found.get(head.execution.graph.producer(entering_tensors(step, head)[0]), HIDDEN_STATES)
         else:
             stage += 1
         found.update((operation.index, maker) for operation in step.operations)
     return found
 
 
-def _build_stage(  # noqa: PLR0917 - a stage is seen from that many sides
-    index: int, step: Step, execution: Execution, head: HeadSlice, names: ModelNames, makers: dict[int, int]
-) -> Stage:
+def _build_stage(index: int, step: Step, head: HeadSlice, makers: dict[int, int]) -> Stage:
     shown = next((item for item in step.operations if item.name not in _SILENT), step.last)
-    innermost = shown.modules[-1] if shown.modules else execution.model
-    probe = execution.probe
-    entering = _entering_with_makers(step, head)
+    innermost = shown.modules[-1] if shown.modules else head.execution.model
+    names, probe = head.execution.names, head.execution.probe
+    entering = entering_tensors(step, head)
     return Stage(
         index=index,
         operation=step.name,
         module=names.path(shown),
         module_class=type(innermost).__name__,
         functional=not (_is_leaf(innermost) and id(innermost) in names.modules),
-        input_shapes=tuple(probe.shape(tensor.shape) for tensor, _ in entering),
+        input_shapes=tuple(probe.shape(tensor.shape) for tensor in entering),
         output_shape=probe.shape(step.last.outputs[0].shape),
-        parameters=_leaves_of(step, execution, head, names.parameters),
+        parameters=_leaves_of(step, head, names.parameters),
         file=short_path(shown.file),
         line=shown.line,
         detail=_shown_arguments(shown),
-        inputs=tuple(makers.get(producer, HIDDEN_STATES) for _, producer in entering),
-        buffers=_leaves_of(step, execution, head, names.buffers),
+        inputs=tuple(makers.get(head.execution.graph.producer(tensor), HIDDEN_STATES) for tensor in entering),
+        buffers=_leaves_of(step, head, names.buffers),
     )
 
 
-def _leaves_of(step: Step, execution: Execution, head: HeadSlice, names: dict[int, str]) -> tuple[str, ...]:
+def _leaves_of(step: Step, head: HeadSlice, names: dict[int, str]) -> tuple[str, ...]:
     """Names the tensors that enter a step beside the hidden states, directly or through operations on them alone.
 
     Those of another encoder are not the head's.
     """
     found: dict[str, None] = {}
-    waiting = [pair for operation in reversed(step.operations) for pair in reversed(operation.inputs)]
-    seen: set[int] = set()
+    waiting = [tensor for operation in reversed(step.operations) for tensor in reversed(operation.inputs)]
+    # What another encoder reads belongs to that encoder, not to the head.
+    seen = set(head.beside)
     while waiting:
-        tensor, producer = waiting.pop()
+        tensor = waiting.pop()
         if id(tensor) in head.derived:
             continue
+        made = head.execution.graph.maker(tensor)
         if id(tensor) in names:
             found[names[id(tensor)]] = None
-        # What another encoder reads belongs to that encoder, not to the head.
-        elif producer >= 0 and producer not in seen and producer not in head.beside:
-            seen.add(producer)
-            waiting.extend(reversed(execution.graph.operations[producer].inputs))
+        elif made is not None and made.index not in seen:
+            seen.add(made.index)
+            waiting.extend(reversed(made.inputs))
     return tuple(found)
 
 
@@ -257,25 +231,17 @@ def _shown_arguments(operation: Operation) -> str:
     if operation.name == "__getitem__":
         return spell_index(operation)
     if "dropout" in operation.name:
-        value = operation.kwargs.get("p", operation.args[1] if len(operation.args) > 1 else None)
+        value = operation.argument(1, "p")
         return "" if value is None else f"p={value}"
     if operation.name in {"mean", "sum", "max", "amax", "softmax", "cat"}:
-        value = operation.kwargs.get("dim", operation.args[1] if len(operation.args) > 1 else None)
+        value = operation.argument(1, "dim")
         return f"dim={value}" if isinstance(value, int | tuple | list) and not isinstance(value, bool) else ""
     return ""
 
 
 def entering_tensors(step: Step, head: HeadSlice) -> list[torch.Tensor]:
     """Lists the tensors derived from the hidden states that a step reads from outside itself, in order, each once."""
-    return [tensor for tensor, _ in _entering_with_makers(step, head)]
-
-
-def _entering_with_makers(step: Step, head: HeadSlice) -> list[tuple[torch.Tensor, int]]:
-    """Lists the entering tensors, each with the index of the operation that made it."""
-    own = {operation.index for operation in step.operations}
-    found: dict[int, tuple[torch.Tensor, int]] = {}
-    for operation in step.operations:
-        for tensor, producer in operation.inputs:
-            if id(tensor) in head.derived and producer not in own:
-                found[id(tensor)] = (tensor, producer)
+    made = {id(output) for operation in step.operations for output in operation.outputs}
+    read = (tensor for operation in step.operations for tensor in operation.inputs)
+    found = {id(tensor): tensor for tensor in read if id(tensor) in head.derived and id(tensor) not in made}
     return list(found.values())

@@ -83,17 +83,17 @@ class HeadTree:
 
         The tree and the boxes of a picture both show these lines.
         """
-        each = (lines_of(self.head, layout, self.version) for layout in layouts)
-        chosen = first_fitting(((lines, lines.lines) for lines in each), room)
+        each = ((_lines_in(layout, self.head, self.version), layout) for layout in layouts)
+        lines, layout = first_fitting(((laid, laid[0]) for laid in each), room)
         sources = {tie.parameter: tie.source for tie in self.ties}
         blocks = {}
-        for stage, line in zip(self.head.stages, chosen.lines, strict=True):
+        for stage, line in zip(self.head.stages, lines, strict=True):
             pooling = label(f"pooling: {POOLING[self.head.pooling.kind]}", POOLING_STYLE)
             leaves = [pooling] if stage.index == self.marked else []
-            if not chosen.layout.parameters:
+            if not layout.parameters:
                 leaves += align(_parameter_rows(self.head, stage, sources), right=frozenset({3}))
             blocks[stage.index] = StageBlock(line, tuple(leaves))
-        return chosen.file, blocks
+        return _file_left_out(layout, self.head), blocks
 
 
 @dataclass(frozen=True)
@@ -104,21 +104,14 @@ class StageBlock:
     leaves: tuple[Text, ...]
 
 
-@dataclass(frozen=True)
-class StageLines:
-    """One line for each stage in one layout; `file` is the source file that all of them leave out."""
-
-    layout: Layout
-    lines: tuple[Text, ...]
-    file: str = ""
+def _file_left_out(layout: Layout, head: Head) -> str:
+    return "" if layout.file else common_file(head)
 
 
-def lines_of(head: Head, layout: Layout, version: str = "") -> StageLines:
+def _lines_in(layout: Layout, head: Head, version: str) -> list[Text]:
     """Writes a line for each stage of `head`, in columns if the layout is aligned."""
-    common = "" if layout.file else common_file(head)
-    rows = list(_stage_rows(head, layout, version, short=bool(common)))
-    lines = align(rows) if layout.aligned else [line for row in rows for line in align([row])]
-    return StageLines(layout, tuple(lines), common)
+    rows = list(_stage_rows(head, layout, version, short=bool(_file_left_out(layout, head))))
+    return align(rows) if layout.aligned else [line for row in rows for line in align([row])]
 
 
 def _stage_rows(head: Head, layout: Layout, version: str, *, short: bool) -> Iterator[list[Text]]:

@@ -1,7 +1,5 @@
 """Address of a server, and what of its words may be shown."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
@@ -55,6 +53,11 @@ class ServerAddress:
     def exact(self) -> str:
         """URL as given, without a fragment."""
         return self.url.partition("#")[0]
+
+    @property
+    def shown(self) -> str:
+        """URL for messages and reports: without its query, which may hold a key."""
+        return one_line(self.exact.partition("?")[0], self.token)
 
     @property
     def base(self) -> str:

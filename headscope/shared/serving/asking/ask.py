@@ -1,7 +1,5 @@
 """Requests for the scores of texts: batches, and answers in one order of the classes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

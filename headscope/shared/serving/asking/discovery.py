@@ -1,7 +1,5 @@
 """Protocol of a server: harmless GET requests, and what each answer says."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -199,9 +197,8 @@ class _Answers:
         refused = any(isinstance(one, ServerReply) and one.status in _REFUSALS for one in self.replies.values())
         names = ", ".join(protocol_names())
         hint = f"{TOKEN_HINT}, or " if refused else ""
-        where = one_line(self.server.exact.partition("?")[0], self.server.token)
         return Unsupported(
-            f"no protocol fits the server at {where} ({'; '.join(tried)})",
+            f"no protocol fits the server at {self.server.shown} ({'; '.join(tried)})",
             f"{hint}name the protocol with --protocol NAME ({names}); check the path of the URL",
         )
 

@@ -62,7 +62,6 @@ class Exchange:
 
     server: ServerAddress
     ends: float = field(init=False)
-    made: list[str] = field(default_factory=list)
     _client: Any = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -90,7 +89,7 @@ class Exchange:
         """Gives the seconds that remain. Raises NetworkError where none do."""
         remaining = self.ends - time.monotonic()
         if remaining <= 0:
-            raise NetworkError(f"{self._shown_url} took longer than {self.server.timeout:g} s", _PATIENCE)
+            raise NetworkError(f"{self.server.shown} took longer than {self.server.timeout:g} s", _PATIENCE)
         return remaining
 
     def get(self, url: str, retries: int | None = None, seconds: float | None = None) -> ServerReply:
@@ -100,10 +99,6 @@ class Exchange:
     def post(self, url: str, body: Any) -> ServerReply:
         """Sends a POST of JSON and gives the answer, whatever its status."""
         return self._request_with_retries("POST", url, body, None, None)
-
-    @property
-    def _shown_url(self) -> str:
-        return one_line(self.server.exact.partition("?")[0], self.server.token)
 
     def _request_with_retries(
         self, method: str, url: str, body: Any, retries: int | None, seconds: float | None
@@ -145,7 +140,7 @@ class Exchange:
         seconds = own if asked is None else asked
         if seconds >= self.left():
             raise NetworkError(
-                f"{self._shown_url} is busy; waiting {seconds:.0f} s would pass the time limit", _PATIENCE
+                f"{self.server.shown} is busy; waiting {seconds:.0f} s would pass the time limit", _PATIENCE
             )
         time.sleep(seconds)
 
@@ -194,7 +189,6 @@ class Exchange:
         if body is not None:
             headers["Content-Type"] = "application/json"
             content = json.dumps(body, allow_nan=False).encode()  # ASCII: lone surrogates stay escapes
-        self.made.append(f"{method} {url}")
         limits = library.Timeout(seconds, connect=min(seconds, CONNECT_SECONDS))
         with self._client.stream(method, url, headers=headers, content=content, timeout=limits) as answer:
             told = dict(answer.headers)
@@ -205,7 +199,7 @@ class Exchange:
         encoding = headers.get("content-encoding", "identity").strip().lower()
         if encoding not in ("identity", "", "gzip", "x-gzip", "deflate"):
             raise Malformed(
-                f"{self._shown_url} answered in the encoding {one_line(encoding)!r}", "turn it off in the server"
+                f"{self.server.shown} answered in the encoding {one_line(encoding)!r}", "turn it off in the server"
             )
         unzip = zlib.decompressobj(_UNZIPPED) if encoding not in ("identity", "") else None
         parts, total = [], 0
@@ -214,15 +208,15 @@ class Exchange:
             try:
                 part = chunk if unzip is None else unzip.decompress(chunk, MOST_REPLY_BYTES + 1)
             except zlib.error as err:
-                raise Malformed(f"{self._shown_url} sent an answer that can't be unzipped", _WRONG_SERVER) from err
+                raise Malformed(f"{self.server.shown} sent an answer that can't be unzipped", _WRONG_SERVER) from err
             total += len(part)
             if total > MOST_REPLY_BYTES:
                 raise Malformed(
-                    f"{self._shown_url} answered more than {MOST_REPLY_BYTES:,} bytes", "use a smaller batch size"
+                    f"{self.server.shown} answered more than {MOST_REPLY_BYTES:,} bytes", "use a smaller batch size"
                 )
             parts.append(part)
         if unzip is not None and not unzip.eof:
-            raise Malformed(f"{self._shown_url} sent a zipped answer that is cut short", _WRONG_SERVER)
+            raise Malformed(f"{self.server.shown} sent a zipped answer that is cut short", _WRONG_SERVER)
         return b"".join(parts)
 
     def _parse_reply(self, status: int, data: bytes, headers: Mapping[str, str], method: str, url: str) -> ServerReply:

@@ -4,8 +4,6 @@ Read in vLLM 0.32.0, Text Embeddings Inference 0d124dc (after 1.9.3), SGLang 0.5
 (1.7.0.dev0), and the server of llama.cpp at 2f69034.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Strict reading of scores in the JSON of servers: every row there once, in order, finite values only."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A card read from its file, and the reference scores in it; a file of an engine's scores for the inputs of a card."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

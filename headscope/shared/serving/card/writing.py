@@ -1,15 +1,14 @@
 """A card written from a checkpoint: its inputs, its scores, and those of every alternative that could be computed."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from transformers.utils.hub import cached_file
 
 from headscope.core.checkpoints.formats.config_file import parse_object
 from headscope.core.facts.counting import counted
@@ -17,6 +16,7 @@ from headscope.core.facts.environment import tool_version
 from headscope.core.facts.heads.head import AS_IT_IS
 from headscope.core.facts.plain import to_dict
 from headscope.core.facts.stored.checkpoint import CheckpointKind, Gap
+from headscope.core.source.checkpoint import Checkpoint
 from headscope.core.source.environment import environment
 from headscope.errors import Malformed, UsageError
 from headscope.shared.serving.answers import TextOrPair
@@ -37,9 +37,6 @@ from headscope.shared.serving.comparing import VariantScores
 from headscope.shared.serving.explaining import FORWARD_BY_NAME, SINGLE_PRECISION, Scores
 from headscope.shared.serving.reference_scores import InputLayout, TextScorer
 from headscope.shared.serving.sample_texts import CARD_PAIRS, CARD_TEXTS, SAMPLE_TEXTS
-
-if TYPE_CHECKING:
-    from headscope.core.source.checkpoint import Checkpoint
 
 _COUNT, _PADDED, _IN_BATCH = 32, 8, 4
 _LONGEST_INPUT = 512
@@ -208,8 +205,6 @@ def _few_alternatives(variants: Mapping[str, VariantScores]) -> Iterator[CardAlt
 
 def _digest_files(checkpoint: Checkpoint) -> tuple[tuple[CardFile, ...], list[Gap]]:
     """Gives the SHA-256 of each weight file, and the files that could not be read."""
-    from transformers.utils.hub import cached_file
-
     found, missing, place = [], [], checkpoint.location
     for file in checkpoint.manifest.files:
         try:

@@ -1,7 +1,5 @@
 """How often an engine gives a text another class than the checkpoint."""
 
-from __future__ import annotations
-
 import math
 
 from headscope.core.facts.heads.tasks import Activation

@@ -96,7 +96,19 @@ ASKED = ("vllm",)
 
 def runner_names() -> tuple[str, ...]:
     """Lists the engines that can be run, in order."""
-    return tuple(sorted(path.stem.replace("_", "-") for path in RUNNERS.iterdir() if path.suffix in (".py", _NODE)))
+    return tuple(sorted(_runner_scripts()))
+
+
+def _runner_scripts() -> dict[str, Path]:
+    return {path.stem.replace("_", "-"): path for path in RUNNERS.iterdir() if path.suffix in (".py", _NODE)}
+
+
+def find_runner(engine: str) -> Path:
+    """Gives the script that runs an engine. Raises UsageError for an engine that has none."""
+    scripts = _runner_scripts()
+    if engine not in scripts:
+        raise UsageError(f"headscope can't run {engine}", f"engines that it can run: {', '.join(sorted(scripts))}")
+    return scripts[engine]
 
 
 def run_engine(
@@ -128,9 +140,7 @@ def resolve_with_engine(engine: str, config: Mapping[str, Any], python: str | No
 
 def _answer_file(engine: str, folder: Path, scratch: Path, body: Mapping[str, Any], python: str | None) -> Path:
     """Runs the engine's script for a request, and gives the file that it wrote. Raises as `run_engine`."""
-    script = next((path for path in RUNNERS.glob(f"{engine.replace('-', '_')}.*") if path.is_file()), None)
-    if script is None:
-        raise UsageError(f"headscope can't run {engine}", f"engines that it can run: {', '.join(runner_names())}")
+    script = find_runner(engine)
     command = python or ("node" if script.suffix == _NODE else sys.executable)
     found = shutil.which(command)
     if found is None:
@@ -223,26 +233,20 @@ def read_answer(file: Path, batches: Sequence[InputBatch], engine: str) -> Engin
         raise Unsupported(f"the answer of {engine} is not of the form expected: {_one_message(err)}", "") from err
 
 
-def _read_score_rows(found: Any, batch: InputBatch) -> tuple[Scores, int]:
-    """Reads the scores, and counts the rows that there should be: one for each text, or for each of its tokens."""
-    import numpy as np
-
-    counts = [1] * len(batch.items)
-    if found and all(isinstance(row, list) and row and isinstance(row[0], list) for row in found):
-        counts = [len(item.ids or ()) for item in batch.items]
-        rows = [token for text in found for token in text] if [len(text) for text in found] == counts else []
-        return np.asarray(rows, dtype=np.float64), sum(counts)
-    return np.asarray(found, dtype=np.float64), sum(counts)
-
-
 def _read_batch(found: Any, batch: InputBatch) -> BatchScores:
+    """Reads the scores of a batch, of which there has to be a row for each text, or for each of its tokens."""
     import numpy as np
 
+    nothing, raw = np.empty((0, 0)), bool(found["raw"])
     if found["error"]:
-        return BatchScores(np.empty((0, 0)), bool(found["raw"]), _one_message(found["error"]))
-    scores, count = _read_score_rows(found["scores"], batch)
-    if scores.ndim != 2 or len(scores) != count:
-        return BatchScores(np.empty((0, 0)), bool(found["raw"]), f"scores of the shape {scores.shape}")
+        return BatchScores(nothing, raw, _one_message(found["error"]))
+    rows, counts = found["scores"], [1] * len(batch.items)
+    if rows and all(isinstance(row, list) and row and isinstance(row[0], list) for row in rows):
+        counts = [len(item.ids or ()) for item in batch.items]
+        rows = [token for text in rows for token in text] if [len(text) for text in rows] == counts else []
+    scores = np.asarray(rows, dtype=np.float64)
+    if scores.ndim != 2 or len(scores) != sum(counts):
+        return BatchScores(nothing, raw, f"scores of the shape {scores.shape}")
     if not np.isfinite(scores).all():
-        return BatchScores(np.empty((0, 0)), bool(found["raw"]), "scores that are not finite", is_finite=False)
-    return BatchScores(scores, bool(found["raw"]))
+        return BatchScores(nothing, raw, "scores that are not finite", is_finite=False)
+    return BatchScores(scores, raw)

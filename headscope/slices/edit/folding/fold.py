@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 from headscope.copies.carried import INDEXES, left_behind, read_contents, taken_names
 from headscope.copies.config_changes import changed_fields
 from headscope.copies.facts import EditProof, EditReport, FoldKind, HeadFold
+from headscope.copies.proving import prove_apart
 from headscope.copies.writing import (
     check_target,
     check_unchanged,
@@ -32,6 +33,7 @@ from headscope.core.facts import Task
 from headscope.core.facts.counting import few_of
 from headscope.core.facts.environment import tool_version
 from headscope.core.facts.heads.tasks import Activation
+from headscope.core.facts.stored.checkpoint import TOKENIZER_CONFIG
 from headscope.core.facts.stored.sentence import SentencePipeline, read_prompts
 from headscope.core.model.classes.catalog import class_for
 from headscope.core.model.loading.inference import open_tokenizer
@@ -41,19 +43,18 @@ from headscope.core.source.request import Progress, Request
 from headscope.errors import Unsupported, UsageError
 from headscope.shared.serving.judging import own_activation
 from headscope.slices.edit.checkpoint_edit import edit_folder, finish_copy, folder_to_edit
-from headscope.slices.edit.classes.class_names import examine_by_name
-from headscope.slices.edit.classes.score_function import FUNCTION_OF_PROBLEM
+from headscope.slices.edit.classes import examine_by_name
 from headscope.slices.edit.folding.arithmetic import DoesNotFold, Values
 from headscope.slices.edit.folding.chain import AS_CHAIN, plan_chain
-from headscope.slices.edit.folding.proof import EXACT, FoldTask, package_of, prove_fold_apart
+from headscope.slices.edit.folding.proof import EXACT, FoldProof, FoldTask, package_of, prove_fold_here
 from headscope.slices.edit.folding.settings import BASE_SETTINGS, check_base_settings
 from headscope.slices.edit.folding.source import FoldSource, read_source, read_values
 from headscope.slices.edit.folding.target import OWN_CLASS, FoldTarget, class_to_fold_into, find_target
+from headscope.slices.edit.promises import FUNCTION_OF_PROBLEM
 from headscope.slices.edit.wish import EditOrigin, EditWish
 
 _SETTINGS = (MODULES, LIBRARY, SETFIT, BASE_SETTINGS, "generation_config.json")
 """Files of what computed the scores before, which mean something else beside the class."""
-_TOKENIZER = "tokenizer_config.json"
 
 
 def fold_checkpoint(request: Request, output: Path | None, wish: EditWish, tell: Progress) -> EditReport:
@@ -108,7 +109,12 @@ def fold_checkpoint(request: Request, output: Path | None, wish: EditWish, tell:
             plain = Request(replace(checkpoint.request.location, reference=str(place), subfolder=None))
             origin = EditOrigin(named, sources=(folder,), left_out=left, fold=fold)
             return edit_folder(plain, output, wish, tell, origin)
-        report = replace(report, fold=fold, left_out=left, **_promise_scores(report, fold, source))
+        proof = EditProof(
+            loads=True, scores_equal=True, base_unchanged=True, inputs=fold.inputs, texts=fold.inputs,
+            max_difference=fold.max_difference, tolerance=fold.tolerance,
+        )  # fmt: skip
+        exact = (_describe_scores(report, fold, source),)
+        report = replace(report, fold=fold, left_out=left, proof=proof, exact=exact)
         finish_copy(place, output, report, (folder,))
     return report
 
@@ -261,20 +267,15 @@ def _sentences_to_do(
         yield "The prompt stays with the caller: give the class each text in the prompt or chat template of before."
 
 
-def _promise_scores(report: EditReport, fold: HeadFold, source: FoldSource) -> dict[str, Any]:
-    """Gives the fields of the report on the proof, and on what holds of the scores."""
+def _describe_scores(report: EditReport, fold: HeadFold, source: FoldSource) -> str:
+    """Says what holds of the scores."""
     is_difference = len(source.labels) < len(source.rows)
     probability = f" Their sigmoid is the probability of {source.labels[0]}." if is_difference else ""
-    before = f"{fold.class_before}{_AS_READ if source.kind is FoldKind.SETFIT else ''}"
-    exact = f"The scores of {report.model_class} are those of {before}, up to rounding.{probability}"
-    proof = EditProof(
-        loads=True, scores_equal=True, base_unchanged=True, inputs=fold.inputs, texts=fold.inputs,
-        max_difference=fold.max_difference, tolerance=fold.tolerance,
-    )  # fmt: skip
-    return {"proof": proof, "exact": (exact,)}
+    is_setfit = source.kind is FoldKind.SETFIT
+    read = f", as computed from its body and the numbers that headscope read in {SETFIT_HEAD}" if is_setfit else ""
+    return f"The scores of {report.model_class} are those of {fold.class_before}{read}, up to rounding.{probability}"
 
 
-_AS_READ = f", as computed from its body and the numbers that headscope read in {SETFIT_HEAD}"
 _PROBLEMS = {function.value: kind for kind, function in FUNCTION_OF_PROBLEM.items()}
 _PAD = "pad_token_id"
 
@@ -318,10 +319,10 @@ def _copy_others(place: Path, folder: Path, checkpoint: Checkpoint) -> tuple[str
 def _limit_texts(place: Path, checkpoint: Checkpoint) -> None:
     """Gives the tokenizer the length at which the library cuts texts."""
     most = checkpoint.manifest.sentence.max_length if checkpoint.manifest.sentence is not None else None
-    path = place / _TOKENIZER
+    path = place / TOKENIZER_CONFIG
     if most is None or not path.is_file():
         return
-    settings = parse_object(path.read_bytes(), _TOKENIZER)
+    settings = parse_object(path.read_bytes(), TOKENIZER_CONFIG)
     if settings.get("model_max_length") != most:
         write_json(path, settings | {"model_max_length": most})
 
@@ -340,7 +341,7 @@ def _prove_fold(fold: HeadFold, task: FoldTask, exact: Values) -> HeadFold:
     """Adds the proof to the facts of a fold. Raises DoesNotFold for a result that isn't proven."""
     file = Path(task.result) / EXACT
     save_file({name: item.contiguous() for name, item in exact.items()}, file)
-    found = prove_fold_apart(task)
+    found = prove_apart(prove_fold_here, task, lambda reason: FoldProof(reason=reason))
     file.unlink()
     if found.reason:
         raise DoesNotFold(f"the fold could not be proven: {found.reason}")

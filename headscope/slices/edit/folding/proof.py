@@ -18,7 +18,7 @@ import transformers
 from safetensors.torch import load_file
 
 from headscope.copies.facts import FoldKind
-from headscope.copies.proving import answer_task, prove_in_process, same_bytes
+from headscope.copies.proving import answer_task, same_bytes
 from headscope.core.facts import Task
 from headscope.core.facts.counting import few_of
 from headscope.core.facts.stored.location import HubOptions, Location
@@ -80,12 +80,6 @@ class FoldProof:
 def package_of(kind: FoldKind) -> str:
     """Gives the package that computes the scores of a kind of head."""
     return _PACKAGES.get(kind, "transformers")
-
-
-def prove_fold_apart(task: FoldTask) -> FoldProof:
-    """Proves the fold in a new process."""
-    found = prove_in_process("headscope.slices.edit.folding.proof", task, FoldProof)
-    return found if isinstance(found, FoldProof) else FoldProof(reason=found)
 
 
 def prove_fold_here(task: FoldTask) -> FoldProof:
@@ -377,4 +371,4 @@ def _as_given(item: TextInput) -> str | tuple[str, ...]:
 
 
 if __name__ == "__main__":
-    answer_task(FoldTask, prove_fold_here)
+    answer_task(prove_fold_here)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -72,14 +73,10 @@ def _name_file(cell: Any, base: Path, source: RowSource, column: str) -> str | N
 
 def content_of(source: RowSource) -> Callable[[str], str]:
     """Gives a function from a file's name to a digest of its bytes, which is equal for equal files and read once."""
-    known: dict[str, str] = {}
 
+    @cache
     def content(name: str) -> str:
-        if name.startswith(_STORED):
-            return name
-        if name not in known:
-            known[name] = _STORED + _digest_file(name, source)
-        return known[name]
+        return name if name.startswith(_STORED) else _STORED + _digest_file(name, source)
 
     return content
 

@@ -20,20 +20,15 @@ from headscope.core.facts import ModelFacts
 from headscope.core.facts.counting import counted, few_of, shortened
 from headscope.core.facts.heads.tasks import Input
 from headscope.errors import UsageError
-from headscope.shared.labeled import (
-    RowSource,
-    Sampled,
-    open_data,
-    open_labeled,
-    sample_in_proportion,
-    sample_spread,
-    tally_labels,
-)
 from headscope.shared.labeled.facts import DataFacts, LabelKind
-from headscope.shared.labeled.label_cells import check_finite, note_on_names
-from headscope.shared.labeled.tally import is_ignored, read_label, spelled
+from headscope.shared.labeled.label_cells import check_finite, note_on_names, open_labeled
+from headscope.shared.labeled.opening import open_data
+from headscope.shared.labeled.rows import RowSource
+from headscope.shared.labeled.sample import Sampled, sample_in_proportion, sample_spread
+from headscope.shared.labeled.tally import is_ignored, read_label, spelled, tally_labels
 from headscope.slices.probe.arrays import Array
 from headscope.slices.probe.facts.result import Problem
+from headscope.slices.probe.plan import PROBLEM_NAMES, Plan
 
 _OF_CLASSES = (LabelKind.INTEGERS, LabelKind.TEXTS, LabelKind.BOOLEANS)
 _OF_NUMBERS = (LabelKind.INTEGERS, LabelKind.NUMBERS)
@@ -106,7 +101,7 @@ def problem_of(facts: DataFacts, model: ModelFacts, asked: Problem | None) -> Pr
         if facts.kind not in kinds[asked]:
             raise UsageError(
                 f"{column!r} of {facts.file} holds {facts.kind.value}, "
-                f"which don't fit --problem-type {_OPTIONS[asked]}",
+                f"which don't fit --problem-type {PROBLEM_NAMES[asked]}",
                 _HINTS[asked],
             )
         if asked is Problem.SINGLE_LABEL and facts.kind is LabelKind.NUMBERS and not facts.is_whole:
@@ -122,7 +117,6 @@ def problem_of(facts: DataFacts, model: ModelFacts, asked: Problem | None) -> Pr
     return Problem.SINGLE_LABEL
 
 
-_OPTIONS = {Problem.REGRESSION: "regression", Problem.MULTI_LABEL: "multi-label", Problem.SINGLE_LABEL: "single-label"}
 _HINTS = {
     Problem.REGRESSION: "give one column of numbers",
     Problem.MULTI_LABEL: "give a column of lists, or several columns of 0 and 1 (repeat --label-column)",
@@ -142,18 +136,9 @@ def check_numbers(source: RowSource, column: str) -> None:
             )
 
 
-def read_rows(
-    source: RowSource,
-    facts: DataFacts,
-    problem: Problem,
-    *,
-    limit: int,
-    folds: int,
-    seed: int,
-    kind: Kind | None = None,
-) -> LabeledRows:
+def read_rows(data: AskedData, problem: Problem, plan: Plan, kind: Kind) -> LabeledRows:
     """Reads the rows to use, and notes those that aren't used. Raises UsageError if too few are left."""
-    kind = kind or Kind()
+    facts, folds = data.facts, plan.folds
     by_class = problem is Problem.SINGLE_LABEL
     if by_class and facts.kind is LabelKind.NUMBERS:  # whole numbers with a decimal point, such as 1.0
         facts = replace(facts, kind=LabelKind.INTEGERS)
@@ -162,7 +147,7 @@ def read_rows(
             f"{facts.label_columns[0]!r} of {facts.file} has over {len(facts.classes):,} different values",
             "use --problem-type regression if they are numbers, not classes",
         )
-    sampled = (sample_in_proportion if by_class else sample_spread)(source, facts, limit, seed)
+    sampled = (sample_in_proportion if by_class else sample_spread)(data.source, facts, plan.limit, plan.seed)
     filled = [row for row in sampled if any(text.strip() for text in row.texts)]
     used, labels, classes, notes = _READERS[problem](filled, facts, folds, kind)
     texts = tuple(row.texts for row in used)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from inspect import signature
+from itertools import chain
 from math import inf, isfinite
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from headscope.slices.probe.arrays import Array
 from headscope.slices.probe.data.media import Media
 from headscope.slices.probe.facts.data import Precision
 from headscope.slices.probe.facts.result import Vector
-from headscope.slices.probe.hidden.pooled import LayerVector, PooledTokens, all_vectors, at, pool_positions, pool_tokens
+from headscope.slices.probe.hidden.pooled import Batch, LayerVector, at, pool_positions, pool_tokens
 from headscope.slices.probe.hidden.store import Features, Store, TextLengths
 
 Texts = Sequence[tuple[str, ...]]
@@ -95,21 +96,11 @@ def extract_features(
     if cut:
         share = f"{counted(cut, 'text')} of {len(texts):,} ({cut / len(texts):.1%})"
         store.note(f"{share} longer than the {reader.limit:,} tokens that the model takes: cut")
-    _read_all(
-        reader,
-        texts,
-        _batch_rows(lengths, size, padded=padded),
-        store,
-        lambda *so_far: tell(_progress_line("texts", *so_far)),
-    )
+    _read_all(reader, texts, _batch_rows(lengths, size, padded=padded), store, tell)
     return store.finished(
         padded=padded,
         several=lengths > 1,
-        effects={
-            part: effect.change
-            for part, effect in (effects or {}).items()
-            if part is not None and isfinite(effect.change)
-        },
+        effects={part: effect.change for part, effect in (effects or {}).items() if isfinite(effect.change)},
         tokens=TextLengths(int(uncut.min()), int(uncut.max()), reader.limit, cut),
         precision=reader.precision,
     )
@@ -121,23 +112,22 @@ def _extract_media(
     """Runs the model once over images or sounds. Sounds of different lengths share no batch, so nothing is padded."""
     store = Store(folder, len(files), media.kind.noun)
     batches = _batch_rows(media.lengths([path for (path,) in files]), batch_size, padded=False)
-    _read_all(reader, files, batches, store, lambda *so_far: tell(_progress_line(f"{reader.noun}s", *so_far)))
+    _read_all(reader, files, batches, store, tell)
     # Only models with a separate first token, such as [CLS] of a ViT, have a vector of it.
     store.keep_first_if_constant(f"the first position of {type(reader.model).__name__} is a part of the input")
     return store.finished(padded=False, several=None, effects={}, tokens=None, precision=reader.precision)
 
 
 def _read_all(
-    reader: Reader, texts: Texts, batches: Iterator[Array], store: Store, tell: Callable[[int, int, float], None]
+    reader: Reader, texts: Texts, batches: Iterator[Array], store: Store, tell: Callable[[str], None]
 ) -> None:
-    """Runs the batches and stores their vectors; reports the texts done, their total, and the seconds after each."""
+    """Runs the batches and stores their vectors; reports the progress after each."""
     started, done = time.monotonic(), 0
     for rows in batches:
         for some, batch in _run_all(reader, texts, rows, store):
-            store.write(some, batch.pooled, batch.scores)
-            store.layers = max(store.layers, batch.layers)
+            store.write(some, batch)
         done += len(rows)
-        tell(done, len(texts), time.monotonic() - started)
+        tell(_progress_line(f"{reader.noun}s", done, len(texts), time.monotonic() - started))
 
 
 def token_lengths(reader: Reader, texts: Texts) -> Array:
@@ -145,21 +135,19 @@ def token_lengths(reader: Reader, texts: Texts) -> Array:
 
     The result is [texts].
     """
-    found: list[int] = []
-    for start in range(0, len(texts), _CHUNK):
-        found += [len(ids) for ids in _tokenize_texts(reader, texts[start : start + _CHUNK], cut=False)]
-    lengths = np.array(found)
+    lengths = np.array([len(ids) for ids in _tokenize_texts(reader, texts, cut=False)])
     if not lengths.all():
         text = " ".join(texts[int(np.flatnonzero(lengths == 0)[0])])
         raise UsageError(f"the tokenizer makes no token of the text {text[:60]!r}", "leave out its row")
     return lengths
 
 
-def _tokenize_texts(reader: Reader, texts: Texts, *, cut: bool) -> list[list[int]]:
-    with quiet():
-        given = reader.tokenizer(*_text_columns(texts), truncation=cut and reader.limit is not None)
-    ids: list[list[int]] = given["input_ids"]
-    return ids
+def _tokenize_texts(reader: Reader, texts: Texts, *, cut: bool) -> Iterator[list[int]]:
+    for start in range(0, len(texts), _CHUNK):
+        columns = _text_columns(texts[start : start + _CHUNK])
+        with quiet():
+            given = reader.tokenizer(*columns, truncation=cut and reader.limit is not None)
+        yield from given["input_ids"]
 
 
 def _text_columns(texts: Texts) -> list[list[str]]:
@@ -173,9 +161,7 @@ def _lend_pad_token(reader: Reader, texts: Texts) -> bool:
     The token is one that no text holds, so that the last token that isn't padding is the text's last token.
     """
     if reader.tokenizer.pad_token is None or getattr(reader.model.config, "pad_token_id", 0) is None:
-        used: set[int] = set()
-        for start in range(0, len(texts), _CHUNK):
-            used.update(*_tokenize_texts(reader, texts[start : start + _CHUNK], cut=True))
+        used = set(chain.from_iterable(_tokenize_texts(reader, texts, cut=True)))
         embeddings: Any = reader.model.get_input_embeddings()
         size = embeddings.weight.shape[0]
         free = next((number for number in reversed(range(size)) if number not in used), None)
@@ -246,20 +232,6 @@ def _batch_rows(lengths: Array, size: int, *, padded: bool) -> Iterator[Array]:
         start = end
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Vectors of some texts; `layers` counts the hidden states."""
-
-    pooled: PooledTokens
-    scores: torch.Tensor
-    layers: int
-
-    @property
-    def vectors(self) -> dict[LayerVector | None, torch.Tensor]:
-        """Vectors and, under None, the scores, in float32 on the CPU."""
-        return all_vectors(self.pooled, self.scores)
-
-
 def _run_all(reader: Reader, texts: Texts, rows: Array, store: Store) -> Iterator[tuple[Array, Batch]]:
     """Runs a batch, or its halves if the device has too little memory for it."""
     try:
@@ -299,8 +271,7 @@ def _forward_tensors(reader: Reader, tensors: dict[str, torch.Tensor]) -> Batch:
     }  # fmt: skip
     with torch.inference_mode(), _attach_taps(reader) as taps:
         output = run_texts(reader.model, given, reader.input, output_hidden_states=True)
-        states = _hidden_states_of(reader, output)
-        return Batch(_add_tapped_vectors(reader, pool_positions(states), output, taps), output.logits, len(states))
+        return _add_tapped_vectors(reader, pool_positions(_hidden_states_of(reader, output)), output, taps)
 
 
 def run_batch(reader: Reader, texts: Texts) -> Batch:
@@ -317,9 +288,7 @@ def _forward_texts(reader: Reader, texts: Texts) -> Batch:
         output = run_texts(reader.model, encoded, **options, output_hidden_states=True)
         end = reader.tokenizer.eos_token_id
         ends = None if end is None else (encoded["input_ids"] == end) & mask
-        states = _hidden_states_of(reader, output)
-        pooled = _add_tapped_vectors(reader, pool_tokens(states, mask, ends), output, taps)
-        return Batch(pooled, output.logits, len(states))
+        return _add_tapped_vectors(reader, pool_tokens(_hidden_states_of(reader, output), mask, ends), output, taps)
 
 
 def _hidden_states_of(reader: Reader, output: Any) -> Sequence[torch.Tensor]:
@@ -378,20 +347,21 @@ def _attach_taps(reader: Reader) -> Iterator[_Taps]:
             hook.remove()
 
 
-def _add_tapped_vectors(reader: Reader, pooled: PooledTokens, output: Any, taps: _Taps) -> PooledTokens:
-    """Adds the vectors of the pooler and of the head's input."""
+def _add_tapped_vectors(reader: Reader, batch: Batch, output: Any, taps: _Taps) -> Batch:
+    """Adds the vectors of the pooler and of the head's input, and the scores."""
     # The poolers of image models keep a height and a width of 1.
     row = None if taps.pooled is None else taps.pooled.flatten(1) if taps.pooled.shape[2:] == (1, 1) else taps.pooled
     if row is not None and row.dim() == 2:  # a row for each text
-        pooled.parts[Vector.POOLER, None] = row
+        batch.parts[Vector.POOLER, None] = row
     else:
-        pooled.absent["pooler"] = f"the base model inside {type(reader.model).__name__} has no pooler"
+        batch.absent["pooler"] = f"the base model inside {type(reader.model).__name__} has no pooler"
     head = _head_input(taps, output.logits) if reader.classifier else None
     if head is not None:
-        pooled.parts[Vector.HEAD, None] = head
+        batch.parts[Vector.HEAD, None] = head
     elif reader.classifier:
-        pooled.gaps["head"] = f"the logits are not what {reader.classifier} makes of one vector for each {reader.noun}"
-    return pooled
+        batch.gaps["head"] = f"the logits are not what {reader.classifier} makes of one vector for each {reader.noun}"
+    batch.parts[None] = output.logits
+    return batch
 
 
 def _head_input(taps: _Taps, logits: torch.Tensor) -> torch.Tensor | None:

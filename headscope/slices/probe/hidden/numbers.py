@@ -9,7 +9,6 @@ import numpy as np
 from headscope.slices.probe.arrays import Array
 from headscope.slices.probe.facts.data import FeatureNumbers, VectorNumbers
 from headscope.slices.probe.hidden.candidates import Vectors
-from headscope.slices.probe.hidden.pooled import LayerVector
 from headscope.slices.probe.hidden.store import Features, name_of_part
 
 _SAME = 1e-6
@@ -23,8 +22,9 @@ def feature_numbers(vectors: Sequence[Vectors], features: Features) -> FeatureNu
     found = []
     for item in vectors:
         matrix = item.make()
-        effect = _padding_effect(item.parts, effects)
-        found.append(VectorNumbers(item.name, mean_cosine(matrix), dead_dimensions(matrix), effect))
+        changes = [effects[name] for name in map(name_of_part, item.parts) if name in effects]
+        padding = max(changes, default=None)
+        found.append(VectorNumbers(item.name, mean_cosine(matrix), dead_dimensions(matrix), padding))
     return FeatureNumbers(
         vectors=tuple(found),
         layers=seen.layer_numbers,
@@ -35,12 +35,6 @@ def feature_numbers(vectors: Sequence[Vectors], features: Features) -> FeatureNu
         truncated=tokens.truncated if tokens else 0,
         reused=features.reused,
     )
-
-
-def _padding_effect(parts: Sequence[LayerVector], effects: dict[str, float]) -> float | None:
-    """Gives the largest effect of padding on the stored vectors that a candidate is made of."""
-    found = [effects[name_of_part(part)] for part in parts if name_of_part(part) in effects]
-    return max(found, default=None)
 
 
 def mean_cosine(matrix: Array) -> float | None:

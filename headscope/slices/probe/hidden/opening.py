@@ -63,9 +63,7 @@ def open_reader(source: InputSource, device: str, dtype: str, texts: Texts) -> R
     of_its_own = source.stored if where.type != "cpu" and source.stored in ("bfloat16", "float16") else "float32"
     wanted = DTYPES[of_its_own if dtype == AUTO else dtype]
     if wanted is torch.float32:
-        reader = _load_reader(source, tokenizer, where, torch.float32)
-        reader.precision = Precision("float32", source.stored)
-        return reader
+        return _load_reader(source, tokenizer, where, torch.float32)
     return _open_in_half(source, tokenizer, where, wanted, texts, may_refuse=dtype == AUTO)
 
 
@@ -76,10 +74,9 @@ def _open_in_half(
 
     Uses float32 if the vectors change too much and `may_refuse` is set.
     """
-    wide = _try_in_memory(lambda: _read_in_float32(source, tokenizer, where, texts))
+    wide = _read_in_float32(source, tokenizer, where, texts)
     half = _load_reader(source, tokenizer, where, dtype)
     if wide is None:  # float32 doesn't fit the device: there is nothing to compare with
-        half.precision = Precision(_dtype_name(dtype), source.stored)
         return half
     with torch.no_grad():  # otherwise the comparison would be one of random values
         for name, value in wide.drawn.items():
@@ -89,14 +86,11 @@ def _open_in_half(
         narrow = run_batch(half, [text]).vectors
         for part, exact in vectors.items():
             change = max(change, largest_change(exact, narrow[part]) if part in narrow else inf)
-    found = Precision(
-        _dtype_name(dtype), source.stored, change if isfinite(change) else None, HALF_TOLERANCE, len(wide.texts)
-    )
     if may_refuse and change > HALF_TOLERANCE:
         del half  # the device may have no memory for both models
         half = _load_reader(source, tokenizer, where, torch.float32)
-        found = replace(found, dtype="float32")
-    half.precision = found
+    measured = change if isfinite(change) else None
+    half.precision = replace(half.precision, change=measured, tolerance=HALF_TOLERANCE, texts=len(wide.texts))
     return half
 
 
@@ -109,12 +103,18 @@ class _Float32Sample:
     drawn: dict[str, torch.Tensor]
 
 
-def _read_in_float32(source: InputSource, tokenizer: Any, where: torch.device, texts: Texts) -> _Float32Sample:
-    reader = _load_reader(source, tokenizer, where, torch.float32)
-    sample = _sample_texts(reader, texts)
-    # Another dtype draws other values for new parameters from the same seed.
-    drawn = {name: value.detach().cpu() for name, value in reader.model.named_parameters() if name in source.new}
-    return _Float32Sample(sample, [run_batch(reader, [text]).vectors for text in sample], drawn)
+def _read_in_float32(source: InputSource, tokenizer: Any, where: torch.device, texts: Texts) -> _Float32Sample | None:
+    """Runs the model in float32 on sample texts; gives None if the device has too little memory for it."""
+    try:
+        reader = _load_reader(source, tokenizer, where, torch.float32)
+        sample = _sample_texts(reader, texts)
+        # Another dtype draws other values for new parameters from the same seed.
+        drawn = {name: value.detach().cpu() for name, value in reader.model.named_parameters() if name in source.new}
+        return _Float32Sample(sample, [run_batch(reader, [text]).vectors for text in sample], drawn)
+    except (Unsupported, torch.OutOfMemoryError) as err:
+        if lacked_memory(err):
+            return None
+        raise
 
 
 def _load_reader(source: InputSource, tokenizer: Any, where: torch.device, dtype: torch.dtype) -> Reader:
@@ -122,23 +122,14 @@ def _load_reader(source: InputSource, tokenizer: Any, where: torch.device, dtype
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(source.seed)
         model = load_model(source.choice, source.place, where, dtype)
+    precision = Precision(str(dtype).removeprefix("torch."), source.stored)
     if source.input is not Input.TEXT:
-        return Reader(model, None, where, source.classifier, media=Media(source.input, tokenizer))
+        return Reader(model, None, where, source.classifier, precision, Media(source.input, tokenizer))
     limit_length(tokenizer, model)
-    return Reader(model, tokenizer, where, source.classifier)
+    return Reader(model, tokenizer, where, source.classifier, precision)
 
 
 _ENCODERS = {Input.IMAGE: image_encoder, Input.AUDIO: audio_encoder}
-
-
-def _try_in_memory(make: Any) -> Any:
-    """Calls `make`; gives None if the device has too little memory for it."""
-    try:
-        return make()
-    except (Unsupported, torch.OutOfMemoryError) as err:
-        if lacked_memory(err):
-            return None
-        raise
 
 
 def _sample_texts(reader: Reader, texts: Texts) -> Sequence[tuple[str, ...]]:
@@ -148,7 +139,3 @@ def _sample_texts(reader: Reader, texts: Texts) -> Sequence[tuple[str, ...]]:
     order = np.argsort(token_lengths(reader, texts), kind="stable")
     places = np.unique(np.linspace(0, len(order) - 1, _SAMPLE).round().astype(int))
     return [texts[order[place]] for place in places]
-
-
-def _dtype_name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

@@ -17,28 +17,42 @@ _MAPS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class PooledTokens:
-    """Vectors of a batch.
+class Batch:
+    """Vectors of some texts and, under None, their scores; `layers` counts the hidden states.
 
     `first_shares` and `cosines` are those of `LayerNumbers`, one number per text. `gaps` are layers that could not be
     read, `absent` vectors that this model doesn't have, each with the reason.
     """
 
-    parts: dict[LayerVector, torch.Tensor]
+    layers: int
+    parts: dict[LayerVector | None, torch.Tensor] = field(default_factory=dict)
     first_shares: dict[int, torch.Tensor] = field(default_factory=dict)
     cosines: dict[int, torch.Tensor] = field(default_factory=dict)
     gaps: dict[str, str] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def vectors(self) -> dict[LayerVector | None, torch.Tensor]:
+        """Vectors and scores in float32 on the CPU, with one transfer for each size; each is [texts, numbers]."""
+        values = {part: value.detach() for part, value in self.parts.items()}
+        if values[None].device.type == "cpu":
+            return {part: value.float() for part, value in values.items()}
+        found: dict[LayerVector | None, torch.Tensor] = {}
+        for width in {value.shape[-1] for value in values.values()}:
+            chosen = [part for part, value in values.items() if value.shape[-1] == width]
+            moved = torch.stack([values[part].float() for part in chosen]).cpu()
+            found |= dict(zip(chosen, moved, strict=True))
+        return {part: found[part] for part in values}
 
-def pool_tokens(states: Sequence[torch.Tensor], mask: torch.Tensor, ends: torch.Tensor | None) -> PooledTokens:
+
+def pool_tokens(states: Sequence[torch.Tensor], mask: torch.Tensor, ends: torch.Tensor | None) -> Batch:
     """Pools the vectors of every layer; `mask` marks the tokens of the texts, `ends` the end-of-sequence tokens.
 
     Each of `states` is [texts, positions, features], `mask` and `ends` are [texts, positions]; a vector is [texts,
     features].
     """
     whole = {layer: state for layer, state in enumerate(states) if state.shape[:2] == mask.shape}
-    found = PooledTokens({})
+    found = Batch(len(states))
     for layer, state in enumerate(states):
         if layer not in whole:
             count = state.shape[1] if state.dim() == _POSITIONS else "no"
@@ -97,13 +111,13 @@ def last_of(mask: torch.Tensor) -> torch.Tensor:
     return mask.shape[1] - 1 - mask.flip(1).int().argmax(1)
 
 
-def pool_positions(states: Sequence[torch.Tensor]) -> PooledTokens:
+def pool_positions(states: Sequence[torch.Tensor]) -> Batch:
     """Pools images or sounds, whose positions all count: patches, frames, or maps with channels first.
 
     Each of `states` is [inputs, positions, features] or [inputs, features, height, width]; a vector is [inputs,
     features].
     """
-    found = PooledTokens({})
+    found = Batch(len(states))
     for layer, state in enumerate(states):
         if state.dim() not in (_POSITIONS, _MAPS):
             found.gaps[f"layer {layer}"] = f"its hidden states have the shape {tuple(state.shape)}"
@@ -114,20 +128,3 @@ def pool_positions(states: Sequence[torch.Tensor]) -> PooledTokens:
         if state.dim() == _POSITIONS:
             found.parts[Vector.FIRST_TOKEN, layer] = state[:, 0]
     return found
-
-
-def all_vectors(pooled: PooledTokens, scores: torch.Tensor) -> dict[LayerVector | None, torch.Tensor]:
-    """Gives the vectors and, under None, the scores, in float32 on the CPU; one transfer for each size.
-
-    A vector is [texts, features], `scores` is [texts, outputs].
-    """
-    values: dict[LayerVector | None, torch.Tensor] = {part: value.detach() for part, value in pooled.parts.items()}
-    values[None] = scores.detach()
-    if scores.device.type == "cpu":
-        return {part: value.float() for part, value in values.items()}
-    found: dict[LayerVector | None, torch.Tensor] = {}
-    for width in {value.shape[-1] for value in values.values()}:
-        chosen = [part for part, value in values.items() if value.shape[-1] == width]
-        moved = torch.stack([values[part].float() for part in chosen]).cpu()
-        found |= dict(zip(chosen, moved, strict=True))
-    return {part: found[part] for part in values}

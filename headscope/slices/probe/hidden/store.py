@@ -9,22 +9,25 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from headscope.core.facts import Gap
+from headscope.core.facts import CheckpointKind, CheckpointManifest, Gap
 from headscope.core.facts.counting import counted, few_of
 from headscope.core.facts.plain import restore, store
 from headscope.core.outputs import is_in_hub_cache, write_whole
+from headscope.core.source.reading.reading import loadable
+from headscope.core.source.request import Request
+from headscope.core.source.storage.cache import versions_key
 from headscope.errors import Unsupported, UsageError
 from headscope.slices.probe.arrays import Array
 from headscope.slices.probe.facts.data import LayerNumbers, Precision
 from headscope.slices.probe.facts.result import Vector
-from headscope.slices.probe.hidden.pooled import LayerVector, PooledTokens, all_vectors
+from headscope.slices.probe.hidden.pooled import Batch, LayerVector
 
 MANIFEST = "features.json"
 _SCORES = "scores"
@@ -33,6 +36,8 @@ _ROOM = 1.05
 _OPEN_BYTES = 32 * 2**20
 """Bytes that are written before the files are mapped again."""
 _MOST_JSON = 16 * 2**20
+_LARGEST_BESIDE = 64 * 2**20
+"""Bytes of a file beside the weights that is read: a tokenizer's are smaller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +82,6 @@ class Features:
     seen: Seen
     reused: bool = False
 
-    def with_note(self, sentence: str) -> Features:
-        """Copies the features and adds one note."""
-        return replace(self, seen=replace(self.seen, notes=(*self.seen.notes, sentence)))
-
 
 def whole_array(array: Array) -> Array:
     """Reads a part into memory; its file isn't kept mapped, which would count as memory of the process."""
@@ -91,16 +92,6 @@ def name_of_part(part: LayerVector) -> str:
     """Names a part: its file and its candidate have this name."""
     vector, layer = part
     return vector.value if layer is None else f"{vector.value}-{layer}"
-
-
-def is_our_file(name: str) -> bool:
-    """True if a file in a folder for vectors has a name that headscope gives there."""
-    stem, dot, suffix = name.rpartition(".")
-    vector, dash, layer = stem.partition("-")
-    is_part = vector in (*(item.value for item in Vector), _SCORES) and (
-        (layer.isascii() and layer.isdigit()) or not dash
-    )
-    return name == MANIFEST or (bool(dot) and suffix == "npy" and is_part)
 
 
 class Store:
@@ -115,18 +106,15 @@ class Store:
         self._notes: dict[str, None] = {}
         self._wrong: dict[LayerVector, set[int]] = {}
         self._of_layers: dict[int, tuple[Array, Array]] = {}
-        self.layers = 0
+        self._layers = 0
 
     def note(self, sentence: str) -> None:
         """Adds a note to the result."""
         self._notes[sentence] = None
 
-    def write(self, rows: Array, pooled: PooledTokens, scores: torch.Tensor) -> None:
-        """Stores the vectors of some texts. A part that one batch lacks is given up.
-
-        `rows` are the places of the texts, [texts]; `scores` is [texts, outputs].
-        """
-        values = all_vectors(pooled, scores)
+    def write(self, rows: Array, batch: Batch) -> None:
+        """Stores the vectors of some texts, whose places are `rows`, [texts]. A part that a batch lacks is given up."""
+        values = batch.vectors
         if not self._files:
             self._make_files(values)
         self._files = {part: stored for part, stored in self._files.items() if part in values}
@@ -136,11 +124,12 @@ class Store:
         for part, value in values.items():
             if part is not None and not bool(value.isfinite().all()):
                 self._wrong.setdefault(part, set()).update(rows[(~value.isfinite().all(1)).numpy()].tolist())
-        for layer, shares in pooled.first_shares.items():
+        for layer, shares in batch.first_shares.items():
             both = self._of_layers.setdefault(layer, (np.full(self._rows, np.nan), np.full(self._rows, np.nan)))
-            both[0][rows], both[1][rows] = shares.float().cpu(), pooled.cosines[layer].float().cpu()
-        self._gaps |= pooled.gaps
-        self._absent |= pooled.absent
+            both[0][rows], both[1][rows] = shares.float().cpu(), batch.cosines[layer].float().cpu()
+        self._layers = max(self._layers, batch.layers)
+        self._gaps |= batch.gaps
+        self._absent |= batch.absent
         if self._written > _OPEN_BYTES:
             # Written pages stay in the process's memory as long as they are mapped, so the files are mapped again.
             for part in self._files:
@@ -171,8 +160,8 @@ class Store:
         return self._folder / f"{_SCORES if part is None else name_of_part(part)}.npy"
 
     def finished(
-        self, *, padded: bool, several: Array | None, effects: Mapping[LayerVector, float], tokens: TextLengths | None,
-        precision: Precision,
+        self, *, padded: bool, several: Array | None, effects: Mapping[LayerVector | None, float],
+        tokens: TextLengths | None, precision: Precision,
     ) -> Features:  # fmt: skip
         """Gives the stored vectors, and names the parts that are left out because of NaN or infinite values.
 
@@ -191,7 +180,7 @@ class Store:
             )
         self._files = {}  # everything is written from here on
         seen = Seen(
-            layers=self.layers,
+            layers=self._layers,
             padded=padded,
             left_out=tuple(Gap(*item) for item in sorted(self._absent.items())),
             not_determined=tuple(Gap(*item) for item in sorted(self._gaps.items())),
@@ -246,15 +235,54 @@ class Origin:
     unknown: str = ""
 
 
+def origin_of_vectors(
+    request: Request,
+    manifest: CheckpointManifest,
+    texts: Sequence[tuple[str, ...]],
+    options: dict[str, str],
+    *,
+    are_files: bool,
+) -> Origin:
+    """Gives the origin of the vectors of these texts or files; `options` names what else they depend on."""
+    if manifest.kind is CheckpointKind.HUB and not manifest.commit:
+        return Origin(unknown="the commit of the checkpoint is not known")
+    try:
+        checkpoint = manifest.commit or _digest_of_folder(request, manifest)
+        given = [(digest_of_file(Path(path)),) for (path,) in texts] if are_files else texts
+    except OSError as err:
+        return Origin(unknown=f"the files of the checkpoint or of the data cannot be read: {err.strerror}")
+    digest = hashlib.blake2b(digest_size=20)
+    for text in given:
+        digest.update(repr(text).encode("utf-8", "backslashreplace") + b"\n")
+    parts = {
+        "checkpoint": f"{checkpoint} {request.location.subfolder or ''} {request.location.variant or ''}",
+        "texts": digest.hexdigest(),
+        "versions": hashlib.sha256(repr(versions_key(manifest.config)).encode()).hexdigest()[:40],
+    }
+    return Origin(parts | options)
+
+
+def _digest_of_folder(request: Request, manifest: CheckpointManifest) -> str:
+    """Digests the weights and all files beside them that a model or a tokenizer may read. Raises OSError."""
+    place = loadable(request, manifest)
+    folder = Path(place.reference, place.subfolder or "")
+    found = hashlib.blake2b(digest_size=20)
+    # Sorted, because the order of a folder's entries depends on the file system.
+    beside = (path for path in folder.iterdir() if path.is_file() and path.stat().st_size <= _LARGEST_BESIDE)
+    for path in sorted({*(folder / file.name for file in manifest.files), *beside}):
+        found.update(f"{path.name} {digest_of_file(path)}\n".encode("utf-8", "backslashreplace"))
+    return found.hexdigest()
+
+
 def keep_manifest(folder: Path, origin: Origin, features: Features) -> None:
     """Writes the origin beside the files; it is written last, so that an interrupted pass has none."""
     if origin.unknown:
         return
-    files = {name_of_part(part): array for part, array in features.parts.items()} | {_SCORES: features.scores}
+    names = (*map(name_of_part, features.parts), _SCORES)
     body = {
         "origin": origin.parts,
         "parts": [[part[0].value, part[1]] for part in features.parts],
-        "files": {name: digest_of_file(folder / f"{name}.npy") for name in files},
+        "files": {name: digest_of_file(folder / f"{name}.npy") for name in names},
         "seen": store(features.seen),
     }
     with suppress(OSError):  # the vectors are there; the next run makes them again
@@ -350,10 +378,13 @@ def _lock_folder(place: Path) -> Iterator[None]:
 
 
 def _is_ours(path: Path) -> bool:
-    if not path.is_file() or not is_our_file(path.name):
+    """True if headscope wrote a file in a folder for vectors."""
+    if not path.is_file():
         return False
     if path.name != MANIFEST:
-        return True
+        vector, dash, layer = path.stem.partition("-")
+        is_known = vector in (*Vector, _SCORES) and (not dash or (layer.isascii() and layer.isdigit()))
+        return is_known and path.suffix == ".npy"
     # The name is a common one, so what `keep_manifest` writes is recognized by its beginning.
     with path.open("rb") as file:
         return file.read(64).lstrip(b"{ \n").startswith(b'"origin":')

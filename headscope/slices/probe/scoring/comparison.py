@@ -22,19 +22,13 @@ from headscope.slices.probe.facts.result import (
     Score,
     Selected,
     Standing,
-    StartingLoss,
     Vector,
     Versus,
 )
 from headscope.slices.probe.hidden.candidates import Vectors
 from headscope.slices.probe.hidden.store import Features
 from headscope.slices.probe.scoring.measures import SECOND, Measure, flags, logme, rank_correlation
-from headscope.slices.probe.scoring.resampling import (
-    between,
-    chance_of_best,
-    chance_of_best_swapped,
-    resample,
-)
+from headscope.slices.probe.scoring.resampling import between, chance_of_best, chance_of_best_swapped, resample
 from headscope.slices.probe.scoring.scores import (
     Predicted,
     Trial,
@@ -43,7 +37,7 @@ from headscope.slices.probe.scoring.scores import (
     predict_from_vectors,
     predict_from_words,
 )
-from headscope.slices.probe.scoring.start import is_finite, predictions_of, starting_loss
+from headscope.slices.probe.scoring.start import predictions_of
 
 _CHUNK = 1024
 _ALIKE = 1e-5
@@ -78,8 +72,7 @@ def rate(predictions: Sequence[Array], trial: Trial) -> tuple[Rated, ...]:
         first, scores = place * len(measures), []
         for at, measure in enumerate(measures, first):
             parts, value = given[at]
-            score = between(float(value(parts.sum(0))), drawn[:, at])
-            scores.append(Score(measure.metric, score.mean, score.low, score.high))
+            scores.append(Score(measure.metric, float(value(parts.sum(0))), *between(drawn[:, at])))
         found.append(Rated(values, tuple(scores), drawn[:, first]))
     return tuple(found)
 
@@ -174,11 +167,9 @@ def hear_opinions(candidates: Sequence[Candidate]) -> tuple[Opinion, ...]:
     alone = [item for item in candidates if item.same_as is None]
     found = []
     for kind in OpinionKind:
-        pairs = [(item, value) for item in alone if (value := getattr(item, kind.value)) is not None]
-        if pairs:
-            best = max(pairs, key=lambda pair: pair[1])[0].name
-            ranks = rank_correlation([item.mean for item, _ in pairs], [value for _, value in pairs])
-            found.append(Opinion(kind, best, ranks))
+        values = [getattr(item, kind.value) for item in alone]
+        best = alone[values.index(max(values))].name
+        found.append(Opinion(kind, best, rank_correlation([item.mean for item in alone], values)))
     return tuple(found)
 
 
@@ -195,19 +186,12 @@ def score_of_choice(scored: ScoredCandidate, trial: Trial) -> Selected:
 def compare_best(scored: ScoredCandidate, against: str, rival: Rated, trial: Trial) -> Versus:
     """Compares the best candidate with other predictions of the same texts."""
     best = scored.rated[scored.best]
-    score = between(best.main.mean - rival.main.mean, best.drawn - rival.drawn)
+    gain = best.main.mean - rival.main.mean
     chance = _p_value_against(scored, rival, trial)
-    if score.mean <= 0:
+    standing = Standing.BETTER if chance <= _SIGNIFICANT else Standing.UNDECIDED
+    if gain <= 0:
         standing = Standing.NOT_BETTER
-    else:
-        standing = Standing.BETTER if chance <= _SIGNIFICANT else Standing.UNDECIDED
-    return Versus(against, score.mean, score.low, score.high, chance, standing)
-
-
-def compare_one(scored: ScoredCandidate, place: int, against: str, rival: Rated, trial: Trial) -> Versus:
-    """Compares one candidate, which was not chosen by its score, with other predictions."""
-    alone = replace(scored, candidates=(scored.candidates[place],), rated=(scored.rated[place],))
-    return compare_best(alone, against, rival, trial)
+    return Versus(against, gain, *between(best.drawn - rival.drawn), chance, standing)
 
 
 def _p_value_against(scored: ScoredCandidate, rival: Rated, trial: Trial) -> float:
@@ -235,19 +219,18 @@ def score_rivals(  # noqa: PLR0917  a step of `measure`, all of whose names it u
 ) -> tuple[dict[BaselineKind, Rated], tuple[Gap, ...]]:
     """Scores the baselines, and gives the reasons for those that aren't scored."""
     found, gaps = {_CONSTANT[texts.problem]: predict_constant(trial)}, []
-    words = predict_from_words([" ".join(text) for text in texts.texts], trial) if input is Input.TEXT else None
     if input is not Input.TEXT:
         gaps.append(Gap(BaselineKind.TFIDF.value, f"the rows are {input.value} files, not texts"))
-    elif words is None:
-        gaps.append(Gap(BaselineKind.TFIDF.value, "the texts hold no words of two letters or more"))
-    if words is not None:
+    elif (words := predict_from_words([" ".join(text) for text in texts.texts], trial)) is not None:
         found[BaselineKind.TFIDF] = words.values
+    else:
+        gaps.append(Gap(BaselineKind.TFIDF.value, "the texts hold no words of two letters or more"))
     if new_names(report):
         reason = "the checkpoint's head is not trained: weights that its scores depend on are newly initialized"
         gaps.append(Gap(BaselineKind.CHECKPOINT.value, reason))
     elif isinstance(outputs, Gap):
         gaps.append(outputs)
-    elif not is_finite(features.scores):
+    elif not np.isfinite(features.scores).all():
         gaps.append(Gap(BaselineKind.CHECKPOINT.value, "the checkpoint's head gave NaN or infinite scores"))
     else:
         found[BaselineKind.CHECKPOINT] = predictions_of(texts, features.scores, outputs)
@@ -260,24 +243,14 @@ def baseline_of(kind: BaselineKind, rated: Rated) -> Baseline:
     return Baseline(kind, main.metric, main.mean, main.low, main.high, rated.scores[1:])
 
 
-def loss_at_start(
-    texts: LabeledRows, trial: Trial, features: Features, outputs: tuple[int, ...] | Gap, *, is_new: bool
-) -> StartingLoss | None:
-    """Computes the loss that training starts with; a new head has one output per class, in any order."""
-    if is_new and features.scores.shape[1] == (len(texts.classes) or 1):
-        outputs = tuple(range(len(texts.classes) or 1))
-    if isinstance(outputs, Gap):
-        return None
-    return starting_loss(texts, trial, features.scores, outputs, new_head=is_new)
-
-
 def head_against(scored: ScoredCandidate, rivals: dict[BaselineKind, Rated], trial: Trial) -> dict[str, Versus | None]:
     """Compares the vector that the head reads with a constant (`knows`) and with the words, if both were scored."""
     place = scored.place(Vector.HEAD.value)
     if place is None:
         return {"knows": None, "words": None}
     kinds = {"knows": _CONSTANT[trial.problem], "words": BaselineKind.TFIDF}
+    alone = replace(scored, candidates=(scored.candidates[place],), rated=(scored.rated[place],))
     return {
-        name: compare_one(scored, place, kind.value, rivals[kind], trial) if kind in rivals else None
+        name: compare_best(alone, kind.value, rivals[kind], trial) if kind in rivals else None
         for name, kind in kinds.items()
     }

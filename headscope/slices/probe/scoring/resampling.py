@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,23 +23,11 @@ _EVEN = 1e-9
 """Sums that are equal but for rounding count as equal."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScoreInterval:
-    """A mean and its 95% interval."""
-
-    mean: float
-    low: float
-    high: float
-
-
-def interval(values: Array, trial: Trial) -> ScoreInterval:
-    """Gives the mean of one value per row, and the percentiles of its bootstrap, which draws whole groups.
-
-    `values` is [texts].
-    """
+def interval(values: Array, trial: Trial) -> tuple[float, float]:
+    """Gives the 95% interval of the mean of one value per row; its bootstrap draws whole groups. `values`: [texts]."""
     pair = np.stack([values, np.ones(len(values))], 1)
     drawn = resample(((pair, lambda sums: sums[..., 0] / sums[..., 1]),), trial)
-    return between(float(values.mean()), drawn[:, 0])
+    return between(drawn[:, 0])
 
 
 ScoreOfSums = Callable[[Array], Array]
@@ -67,10 +54,10 @@ def resample(scores: Sequence[tuple[Array, ScoreOfSums]], trial: Trial) -> Array
     return np.concatenate(blocks)
 
 
-def between(mean: float, drawn: Array) -> ScoreInterval:
-    """Gives a score with the 95% interval of its bootstrap. `drawn` is [draws]. The percentile method of Efron."""
+def between(drawn: Array) -> tuple[float, float]:
+    """Gives the 95% interval of a score from its bootstrap. `drawn` is [draws]. The percentile method of Efron."""
     low, high = np.percentile(drawn, (2.5, 97.5))
-    return ScoreInterval(mean, float(low), float(high))
+    return float(low), float(high)
 
 
 def chance_of_best(differences: Array, groups: Array, seed: int) -> float:

@@ -309,7 +309,7 @@ def _predict_logistic(
     fitted, inner = _choose_logistic(given, fold, trial, strengths, has_offset=has_offset)
     found = fitted(given.test)
     targets = _output_targets(trial.labels[fold.test], trial)
-    losses = _row_losses(found.astype(np.float64), targets, is_softmax=_is_softmax(trial))
+    losses = row_losses(found.astype(np.float64), targets, is_softmax=_is_softmax(trial))
     return _Part(_decide_labels(found, trial), losses, inner, near)
 
 
@@ -360,7 +360,7 @@ def _decide_labels(scores: Array, trial: Trial) -> Array:
     return chosen
 
 
-def _row_losses(scores: Array, targets: Array, *, is_softmax: bool) -> Array:
+def row_losses(scores: Array, targets: Array, *, is_softmax: bool) -> Array:
     """Computes the cross-entropy of each row; for several labels their mean."""
     if is_softmax:
         shifted = scores - scores.max(1, keepdims=True)

@@ -19,7 +19,7 @@ from headscope.slices.probe.facts.result import (
     Versus,
 )
 from headscope.slices.probe.scoring.resampling import interval
-from headscope.slices.probe.scoring.scores import Trial
+from headscope.slices.probe.scoring.scores import Trial, row_losses
 
 _CLOSE = 0.1
 """A loss within this part of an untrained head's counts as equal to it."""
@@ -59,38 +59,38 @@ def predictions_of(rows: LabeledRows, scores: Array, outputs: tuple[int, ...]) -
     return np.array([places.get(int(number), -1) for number in scores.argmax(1)])
 
 
-def is_finite(scores: Array) -> bool:
-    """True if a head gave a number for every text and output. `scores` is [texts, outputs]."""
-    return bool(np.isfinite(scores).all())
-
-
 def starting_loss(
-    rows: LabeledRows, trial: Trial, scores: Array, outputs: tuple[int, ...], *, new_head: bool
+    rows: LabeledRows, trial: Trial, scores: Array, outputs: tuple[int, ...] | Gap, *, new_head: bool
 ) -> StartingLoss | None:
-    """Computes the head's mean loss on the texts, beside that of an untrained head; None if it is NaN.
+    """Computes the head's mean loss on the texts, beside that of an untrained head.
 
-    `scores` is [texts, outputs of the head]. An untrained head gives every class the same probability: a loss of
-    log(classes) with a softmax and log(2) with a sigmoid; a regression on the mean has the variance.
+    None if its outputs don't stand for the labels, or if the loss is NaN. `scores` is [texts, outputs of the head]. An
+    untrained head gives every class the same probability: a loss of log(classes) with a softmax and log(2) with a
+    sigmoid; a regression on the mean has the variance. A new head has one output per class, in any order.
     """
+    count = len(rows.classes) or 1
+    if new_head and scores.shape[1] == count:
+        outputs = tuple(range(count))
+    if isinstance(outputs, Gap):
+        return None
     given = scores.astype(np.float64)
     if rows.problem is Problem.REGRESSION:
         losses, uninformed = (given[:, 0] - rows.labels) ** 2, float(rows.labels.var())
     elif rows.problem is Problem.MULTI_LABEL:
-        chosen = given[:, outputs]
-        each = np.maximum(chosen, 0) - chosen * rows.labels + np.log1p(np.exp(-np.abs(chosen)))
-        losses, uninformed = each.mean(1), float(np.log(2))
+        losses = row_losses(given[:, outputs], rows.labels, is_softmax=False)
+        uninformed = float(np.log(2))
     else:
         shifted = given - given.max(1, keepdims=True)
         right = shifted[np.arange(len(given)), np.array(outputs)[rows.labels]]
         losses, uninformed = np.log(np.exp(shifted).sum(1)) - right, float(np.log(given.shape[1]))
     if not np.isfinite(losses).all():
         return None
-    found = interval(losses, trial)
-    if found.high < (1 - _CLOSE) * uninformed:
+    low, high = interval(losses, trial)
+    if high < (1 - _CLOSE) * uninformed:
         standing = Start.BELOW
     else:
-        standing = Start.ABOVE if found.low > (1 + _CLOSE) * uninformed else Start.FRESH
-    return StartingLoss(found.mean, found.low, found.high, uninformed, standing, new_head)
+        standing = Start.ABOVE if low > (1 + _CLOSE) * uninformed else Start.FRESH
+    return StartingLoss(float(losses.mean()), low, high, uninformed, standing, new_head)
 
 
 def advise_probe_first(
@@ -100,8 +100,8 @@ def advise_probe_first(
     knows: Versus | None,
     random_input: bool,
     words: Versus | None,
-    noun: str = "text",
-    is_finite: bool = True,
+    noun: str,
+    is_finite: bool,
 ) -> ProbeFirst:
     """Advises whether to train the head alone before the whole model.
 

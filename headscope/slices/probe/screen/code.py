@@ -8,9 +8,9 @@ from headscope.core.facts.heads.tasks import Input
 from headscope.slices.probe.facts.data import Loading
 from headscope.slices.probe.facts.result import Candidate, ProbeResult, Vector
 from headscope.slices.probe.screen.code_frame import INPUT_WORDS, ModuleFacts, module_end, module_start
-from headscope.slices.probe.screen.code_media import MEDIA_BODIES, MEDIA_FORWARD, TOOLS, media_reading
+from headscope.slices.probe.screen.code_media import FORWARD, MEDIA_BODIES, TOOLS, media_reading
 from headscope.slices.probe.screen.source import literal
-from headscope.slices.probe.screen.words import candidate_words, input_words
+from headscope.slices.probe.screen.words import candidate_words
 
 _FIRST = '''
 def first(state: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -154,11 +154,13 @@ _RUN = '''
         taken = {k: inputs[k] for k in inputs if k in knownOTHERS}
         return self.base(**taken, **options)
 '''
-_SCORES = """\
-        logits = self.classifier(self.features(**inputs))
+_RETURNED = """\
         loss = {} if labels is None else {"loss": LOSS(logits, labels)}
         return loss | {"logits": logits}
 """
+_SCORES = f"""\
+        logits = self.classifier(self.features(**inputs))
+{_RETURNED}"""
 _OWN_METHODS = '''
     def features(self, **inputs: torch.Tensor) -> torch.Tensor:
         """What the head's last linear layer reads: all tokens, if the scores are pooled."""
@@ -171,17 +173,11 @@ _OWN_METHODS = '''
             hook.remove()
         return seen[-1]
 '''
-_OWN_FORWARD = '''
-    def forward(
-        self, labels: torch.Tensor | None = None, **inputs: torch.Tensor
-    ) -> dict[str, torch.Tensor]:
-        """The scores, and with labels the loss."""
+_OWN_SCORES = f"""\
         known = signature(self.model.forward).parameters
-        taken = {name: inputs[name] for name in inputs if name in known}
+        taken = {{name: inputs[name] for name in inputs if name in known}}
         logits = self.model(**taken).logits
-        loss = {} if labels is None else {"loss": LOSS(logits, labels)}
-        return loss | {"logits": logits}
-'''
+{_RETURNED}"""
 
 
 def probe_code(result: ProbeResult) -> str:
@@ -194,22 +190,18 @@ def probe_code(result: ProbeResult) -> str:
     above = "The class of the checkpoint: `headscope probe` scored no vector above the input of its head."
     chosen = "A linear classifier on the vector that `headscope probe` scored best"
     is_head = best.pooling is Vector.HEAD
-    return module_code(
-        _facts_of(result, best, above if is_head else f"{chosen}: {candidate_words(best, input_words(result))}.")
-    )
+    return module_code(_facts_of(result, best, above if is_head else f"{chosen}: {candidate_words(best, result)}."))
 
 
 def fitted_code(result: ProbeResult, vector: Candidate, weights: str) -> str:
     """Writes the module of a classifier on another vector than the head's; the file `weights` holds its weights."""
-    what = candidate_words(vector, input_words(result))
-    return module_code(
-        replace(_facts_of(result, vector, f"A linear classifier that `headscope probe` fitted: {what}."),
-                weights=weights)
-    )  # fmt: skip
+    what = candidate_words(vector, result)
+    facts = _facts_of(result, vector, f"A linear classifier that `headscope probe` fitted: {what}.")
+    return module_code(replace(facts, weights=weights))
 
 
 def _facts_of(result: ProbeResult, best: Candidate, origin: str) -> ModuleFacts:
-    what = candidate_words(best, input_words(result))
+    what = candidate_words(best, result)
     return ModuleFacts(
         origin=origin,
         what=what,
@@ -261,7 +253,7 @@ def _custom_head(facts: ModuleFacts) -> Iterator[str]:
         mask = '        mask = inputs["attention_mask"].bool()\n' if is_text else ""
         yield f"{_STATES}{mask}        return {call}\n"
     run = _RUN.replace("OTHERS", ' or k != "token_type_ids"' if is_text else "")
-    yield f"{run}{_FORWARD if is_text else MEDIA_FORWARD}{_SCORES}{module_end(facts)}"
+    yield f"{run}{_FORWARD if is_text else FORWARD}{_SCORES}{module_end(facts)}"
 
 
 _AUTO = {
@@ -283,7 +275,7 @@ def _own_class(facts: ModuleFacts) -> Iterator[str]:
     yield f"{_tokenizer_code(facts.pooling) if is_text else media_reading(input)}\n"
     yield _INIT.format(title="The class of the checkpoint, with its own head.", tool=INPUT_WORDS[input]["tool"])
     yield _OWN_HEAD.format(model_class=auto, problem=facts.problem.value, pad=_PAD if is_text else "")
-    yield f"{_OWN_METHODS}{_OWN_FORWARD}{module_end(facts)}"
+    yield f"{_OWN_METHODS}{FORWARD}{_OWN_SCORES}{module_end(facts)}"
 
 
 def _tokenizer_code(pooling: PoolingKind | None) -> str:

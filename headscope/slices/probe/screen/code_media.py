@@ -77,13 +77,13 @@ def encode(processor: Any, paths: Sequence[str]) -> list[dict[str, torch.Tensor]
             batches[-1][name].append(tensor)
     return [{name: torch.cat(batch[name]) for name in batch} for batch in batches]
 '''
-MEDIA_FORWARD = '''
+FORWARD = '''
     def forward(
         self, labels: torch.Tensor | None = None, **inputs: torch.Tensor
     ) -> dict[str, torch.Tensor]:
         """The scores, and with labels the loss."""
 '''
-"""The beginning of the forward of a module with a new layer."""
+"""The beginning of a forward that takes any tensors: of the class itself, and of a new layer on files."""
 TOOLS = {Input.TEXT: "AutoTokenizer", Input.IMAGE: "AutoImageProcessor", Input.AUDIO: "AutoFeatureExtractor"}
 """The classes that read inputs."""
 

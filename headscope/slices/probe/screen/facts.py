@@ -101,7 +101,7 @@ def _written_facts(result: ProbeResult) -> Iterator[FactRow]:
     if found.failure:
         yield "not written", f"{safe(found.folder)}: {safe(found.failure)}"
         return
-    what = candidate_words(result.candidate(found.vector), input_words(result))
+    what = candidate_words(result.candidate(found.vector), result)
     where = "a checkpoint of the class" if found.layout is HeadLayout.OWN else "a Python module with weights"
     noun = input_words(result).noun
     yield (
@@ -116,7 +116,7 @@ def _written_facts(result: ProbeResult) -> Iterator[FactRow]:
     if versus is not None and versus.verdict is Standing.BETTER:
         yield (
             "",
-            f"not the best vector: the {candidate_words(best, input_words(result))} is significantly better, "
+            f"not the best vector: the {candidate_words(best, result)} is significantly better, "
             f"{best.mean:.3f} against {result.candidate(found.vector).mean:.3f} (p = {chance(versus.p_value)}). "
             "`-o FILE.py` writes a module that trains a classifier on it",
         )
@@ -191,10 +191,9 @@ def _describe_precision(found: Precision, kind: str) -> str:
 
 def _describe_opinion(item: Opinion, result: ProbeResult) -> str:
     """Says which candidate another score prefers, and how its ranks agree with ours."""
-    if item.best == result.best:
-        said = f"{_OPINIONS[item.name]} prefers the same vector"
-    else:
-        said = f"{_OPINIONS[item.name]} prefers the {candidate_words(result.candidate(item.best), input_words(result))}"
+    best = result.candidate(item.best)
+    said = f"{_OPINIONS[item.name]} prefers the "
+    said += "same vector" if item.best == result.best else candidate_words(best, result)
     if item.rank_correlation is None:
         return said
     return f"{said} (rank correlation of all candidates {item.rank_correlation:.2f})"

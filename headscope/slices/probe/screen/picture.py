@@ -4,7 +4,6 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from headscope.core.facts.heads.tasks import Input
 from headscope.core.words.safe import safe
 from headscope.shared.pictures.markup import element, escaped, lines, page
 from headscope.shared.pictures.plots import STYLE, plot_svg
@@ -95,7 +94,7 @@ def _score_table(result: ProbeResult) -> Iterator[str]:
         size = "" if isinstance(item, Baseline) else str(item.size)
         cells = (
             f'<td class="number">{item.mean:.3f}</td><td class="number soft">{item.low:.3f} to {item.high:.3f}</td>'
-            f'<td>{escaped(safe(words_of(item, input_words(result))))}</td><td class="number soft">{size}</td>'
+            f'<td>{escaped(safe(words_of(item, result)))}</td><td class="number soft">{size}</td>'
         )
         yield element("tr", cells, **({"class_": "best"} if item.name == result.best else {}))
     yield "</table>"
@@ -121,7 +120,7 @@ def _plot_svg(name: str, said: str, tall: float, parts: Sequence[str], *, style:
 
 
 def _scores_in_words(result: ProbeResult) -> str:
-    return "; ".join(f"{safe(words_of(item, input_words(result)))}: {item.mean:.3f}" for item in rows_of(result))
+    return "; ".join(f"{safe(words_of(item, result))}: {item.mean:.3f}" for item in rows_of(result))
 
 
 def _metric_name(result: ProbeResult) -> str:
@@ -159,13 +158,13 @@ def _draw_curves(result: ProbeResult) -> tuple[list[str], float]:
     for vector, look in _CURVES.items():
         curve = sorted((item for item in points if item.pooling is vector), key=lambda item: item.layer or 0)
         if curve:
-            parts += _draw_curve(curve, look, across, down, input_words(result))
+            parts += _draw_curve(curve, look, across, down, result)
             ends.append((down(curve[-1].mean), vector_words(vector, input_words(result)), look.tint))
     for item in result.baselines:
         if low <= item.mean <= high:
             y = down(item.mean)
             parts.append(element("line", class_="base", x1=_LEFT, x2=_LEFT + wide, y1=y, y2=y))
-            ends.append((y, words_of(item, input_words(result)), "soft"))
+            ends.append((y, words_of(item, result), "soft"))
     at: float = -_GAP
     for y, words, tint in sorted(ends):
         at = max(y + 4, at + _GAP)  # names that would touch are moved apart
@@ -179,7 +178,7 @@ def _draw_curve(
     look: _Curve,
     across: Callable[[int], float],
     down: Callable[[float], float],
-    input: Input,
+    result: ProbeResult,
 ) -> Iterator[str]:
     """Draws one curve: the band of its intervals, the line, and a point with a tooltip for each layer."""
     places = [across(item.layer or 0) for item in curve]
@@ -190,9 +189,8 @@ def _draw_curve(
     dashes = {} if look.dashes == "none" else {"stroke_dasharray": look.dashes}
     yield element("polyline", class_=f"curve {look.tint}-line", points=_path_points(middle), **dashes)
     for (x, y), item in zip(middle, curve, strict=True):
-        tip = element(
-            "title", escaped(f"{candidate_words(item, input)}: {item.mean:.3f} ({item.low:.3f} to {item.high:.3f})")
-        )
+        said = f"{candidate_words(item, result)}: {item.mean:.3f} ({item.low:.3f} to {item.high:.3f})"
+        tip = element("title", escaped(said))
         if look.point == "circle":
             yield element("circle", tip, class_=look.tint, cx=x, cy=y, r=_MARK)
             continue
@@ -229,7 +227,7 @@ def _draw_forest(result: ProbeResult) -> tuple[list[str], float]:
         y = _ROW * number + 12
         tint = "soft" if isinstance(item, Baseline) else "accent"
         weight = " strong" if item.name == result.best else ""
-        words = words_of(item, input_words(result))
+        words = words_of(item, result)
         words = words if isinstance(item, Baseline) else f"{words}, {item.size:,}"
         parts += [
             element("text", f"{item.mean:.3f}", class_=f"end{weight}", x=52, y=y),

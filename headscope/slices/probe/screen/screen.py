@@ -79,9 +79,9 @@ def probe_table(result: ProbeResult, *, details: bool = False) -> Iterator[Rende
 def _score_row(item: Candidate | Baseline, result: ProbeResult) -> list[Text]:
     span = label(f"{item.low:.3f} to {item.high:.3f}", QUIET)
     more = [label(f"{score.mean:.3f}", QUIET) for score in item.others]
+    words = words_of(item, result)
     if isinstance(item, Baseline):
-        return [label(f"{item.mean:.3f}"), span, *more, Text(), label(words_of(item, input_words(result)), QUIET)]
-    words = words_of(item, input_words(result))
+        return [label(f"{item.mean:.3f}"), span, *more, Text(), label(words, QUIET)]
     style = STRONG if item.name == result.best else ""
     return [label(f"{item.mean:.3f}", style), span, *more, label(str(item.size), QUIET), label(words, style)]
 

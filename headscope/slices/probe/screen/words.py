@@ -5,6 +5,7 @@ from headscope.core.facts.heads.tasks import Input
 from headscope.core.words.console import Tone
 from headscope.core.words.safe import safe
 from headscope.core.words.words import POOLING
+from headscope.slices.probe.facts.data import HeadInput
 from headscope.slices.probe.facts.result import (
     Baseline,
     BaselineKind,
@@ -58,7 +59,7 @@ def _rows_sentence(result: ProbeResult) -> str:
 
 def _head_sentence(result: ProbeResult) -> str:
     best = result.candidate(result.best)
-    name = candidate_words(best, input_words(result))
+    name = candidate_words(best, result)
     score = f"{METRICS[best.metric]} {best.mean:.3f} ({best.low:.3f} to {best.high:.3f})"
     said = f"{name[:1].upper()}{name[1:]} is best with a frozen base model: {score}"
     if result.head is None or result.head_input is None:
@@ -67,18 +68,17 @@ def _head_sentence(result: ProbeResult) -> str:
     if result.best in (head.name, head.same_as):
         return f"{said}. The head of {safe(result.head_input.class_name)} reads it."
     versus = result.against(head.name)
-    told = f"{said}; the head of {safe(result.head_input.class_name)} reads {_read_by(result)}: {head.mean:.3f}."
+    reads = _read_by(result.head_input, head)
+    told = f"{said}; the head of {safe(result.head_input.class_name)} reads {reads}: {head.mean:.3f}."
     return told if versus is None else f"{told} {_difference_sentence(versus, len(result.candidates))}"
 
 
-def _read_by(result: ProbeResult) -> str:
+def _read_by(head_input: HeadInput, head: Candidate) -> str:
     """Names what the head reads."""
-    assert result.head_input is not None
-    kind = PoolingKind(result.head_input.pooling)
+    kind = PoolingKind(head_input.pooling)
     words = "another vector" if kind in _UNNAMED else POOLING[kind]
     article = "" if kind in _UNNAMED or kind in _OVER_POSITIONS else "the "
-    head = next((item for item in result.candidates if item.name == result.head), None)
-    through = " through the pooler" if head is not None and head.same_as == Vector.POOLER.value else ""
+    through = " through the pooler" if head.same_as == Vector.POOLER.value else ""
     return f"{article}{words}{through}"
 
 
@@ -109,7 +109,7 @@ def _constant_sentence(result: ProbeResult) -> str:
     constant = next(item for item in result.baselines if item.name in CONSTANTS)
     versus = result.against(constant.name.value)
     assert versus is not None
-    what = f"predicting the {words_of(constant, input_words(result))}"
+    what = f"predicting the {words_of(constant, result)}"
     if versus.verdict is Standing.NOT_BETTER:
         return f"No vector beats {what}: {constant.mean:.3f}."
     return f"No vector is shown to beat {what} ({constant.mean:.3f}, p = {chance(versus.p_value)})."
@@ -141,9 +141,9 @@ def vector_words(vector: Vector, input: Input) -> str:
     return _VECTORS[vector].format("tokens" if input is Input.TEXT else "positions")
 
 
-def candidate_words(candidate: Candidate, input: Input = Input.TEXT) -> str:
+def candidate_words(candidate: Candidate, result: ProbeResult) -> str:
     """Names a candidate: `mean over tokens of layer 11`."""
-    words = vector_words(candidate.pooling, input)
+    words = vector_words(candidate.pooling, input_words(result))
     return words if candidate.layer is None else f"{words} of layer {candidate.layer}"
 
 
@@ -165,11 +165,11 @@ def rows_of(result: ProbeResult) -> list[Candidate | Baseline]:
     return sorted([*shown.values(), *result.baselines], key=lambda item: -item.mean)
 
 
-def words_of(item: Candidate | Baseline, input: Input = Input.TEXT) -> str:
+def words_of(item: Candidate | Baseline, result: ProbeResult) -> str:
     """Names a row of the table."""
     if isinstance(item, Baseline):
-        return _BASELINES[item.name].format(input.noun)
-    words = candidate_words(item, input)
+        return _BASELINES[item.name].format(input_words(result).noun)
+    words = candidate_words(item, result)
     if item.same_as is not None:
         words += f" (same as {item.same_as})"
     return f"{words} (new weights)" if item.new else words

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from math import prod
@@ -28,7 +28,6 @@ class OnnxNode:
     """An operation of a graph; `attributes` are its numbers and texts."""
 
     operation: str
-    domain: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     attributes: Mapping[str, Any] = field(default_factory=dict)
@@ -115,7 +114,6 @@ def _build_graph(model: Any, lean: LeanModel, file: str) -> OnnxGraph:
         nodes=tuple(
             OnnxNode(
                 _decode_name(item.op_type),
-                _decode_name(item.domain),
                 tuple(map(_decode_name, item.input)),
                 tuple(map(_decode_name, item.output)),
                 {_decode_name(attribute.name): _read_attribute(attribute) for attribute in item.attribute},
@@ -204,8 +202,3 @@ def _labels_in_metadata(metadata: Mapping[str, str]) -> tuple[str, ...]:
         if isinstance(found, list) and found and all(isinstance(name, str) for name in found):
             return tuple(name[:_LONGEST_LABEL] for name in found[:_MOST_LABELS])
     return ()
-
-
-def names_of(values: Iterable[ExportValue]) -> tuple[str, ...]:
-    """Gives the names of inputs or outputs."""
-    return tuple(item.name for item in values)

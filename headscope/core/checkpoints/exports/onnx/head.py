@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from headscope.core.checkpoints.exports.onnx.graph import OnnxGraph, OnnxNode, names_of, read_onnx_graph, require_onnx
+from headscope.core.checkpoints.exports.onnx.graph import OnnxGraph, OnnxNode, read_onnx_graph, require_onnx
 from headscope.core.checkpoints.exports.onnx.pooling import SILENT, TOKENS, Pools
 from headscope.core.checkpoints.exports.onnx.walk import (
     ELEMENTWISE,
     NAMES,
     QUANTIZED,
-    Meeting,
     OnnxWeight,
     Walk,
     composite_of,
     storage_of,
-    stored_step,
 )
 from headscope.core.checkpoints.formats.bytes import ByteSource
 from headscope.core.checkpoints.formats.config_file import LARGEST_JSON, parse_object
@@ -29,6 +27,7 @@ from headscope.core.facts.export import (
     HeadBasis,
     Inventoried,
     Setting,
+    Storage,
     WeightInventory,
     contents_of,
 )
@@ -54,7 +53,7 @@ def head_of_graph(graph: OnnxGraph) -> ExportHead:
     if scores is not None:
         found = _HeadWalk(Walk(graph), scores).head()
     else:
-        listed = ", ".join(names_of(graph.outputs)[:10]) or "none"
+        listed = ", ".join(item.name for item in graph.outputs[:10]) or "none"
         gap = Gap(GapTopic.HEAD, f"no output is named {_SCORES}, and there is more than one or none: {listed}")
         found = ExportHead(HeadBasis.GRAPH, None, "", (), (), None, (), KNOWLEDGE, not_determined=(gap,))
     if graph.is_partial:
@@ -139,24 +138,28 @@ class _HeadWalk:
             return f"an input of {node.operation} comes from {hidden.operation}, whose subgraph is not read"
         if not features:
             return f"{node.operation} joins no value that the model computed"
-        return self._pass_single_input(node, features[0]) if len(features) == 1 else self._pass_junction(node)
+        if len(features) > 1:
+            return self._pass_junction(node)
+        self._pass_single_input(node, features[0])
+        return ""
 
     def _has_tokens(self) -> bool:
         """True if the scores are for each position, and the value still has that axis."""
         shape = self._walk.shape(self._value)
         return len(self._scores.shape) >= TOKENS and shape is not None and len(shape) >= TOKENS
 
-    def _pass_single_input(self, node: OnnxNode, data: str) -> str:
+    def _pass_single_input(self, node: OnnxNode, data: str) -> None:
         """Goes back by a node with one input that the model computed."""
-        collapse = self._pass_pooling(node, data)
-        if collapse is not None:
-            return collapse
-        if node.operation not in SILENT | _SHAPING and not self._is_mask(node):
+        pooling = None if self._is_pooled else self._pools.read(node, data, self._divided_by)
+        if pooling is not None:
+            self._pooling, self._rule = pooling
+            self._is_pooled = True
+        elif self._is_mask(node):
+            if node.operation == "Div":
+                self._divided_by = next(name for name in node.inputs if name != data)
+        elif node.operation not in SILENT | _SHAPING:
             self._record_operation(node)
-        if self._is_mask(node) and node.operation == "Div":
-            self._divided_by = next(name for name in node.inputs if name != data)
         self._value = data
-        return ""
 
     def _is_mask(self, node: OnnxNode) -> bool:
         """True if the other input of a product or quotient comes from an input of the graph and from no weight."""
@@ -164,24 +167,26 @@ class _HeadWalk:
         return node.operation in {"Mul", "Div", "Where"} and any(self._walk.reads(name) for name in others)
 
     def _record_operation(self, node: OnnxNode) -> None:
-        """Adds a step; a bias that was met before joins its linear layer."""
+        """Adds a step for a node."""
         used = list(self._walk.weights([node]))
         name = NAMES.get(node.operation, node.operation.lower())
         is_affine = node.operation in _ADDING and len(used) <= 1
         if name == "linear" and not any(len(item.tensor.shape) > 1 for item in used):
             # Without a matrix it is not a layer.
             name = node.operation.lower()
-        if name == "linear" and self._steps and self._steps[-1].is_affine and self._steps[-1].step.operation == "add":
-            bias = self._steps.pop().step
-            self._add_step(
-                stored_step(name, (*self._keep_tensors(used), *bias.tensors), storage_of(node, used), bias.output_shape)
-            )
-            return
-        storage = storage_of(node, used) if name == "linear" else ()
-        self._add_step(stored_step(name, self._keep_tensors(used), storage, self._value_shape()), is_affine=is_affine)
+        if name == "linear":
+            self._record_linear(used, storage_of(node, used))
+        else:
+            step = ExportStep(name, self._keep_tensors(used), output_shape=self._value_shape())
+            self._steps.append(_MetStep(step, is_affine))
 
-    def _add_step(self, step: ExportStep, *, is_affine: bool = False) -> None:
-        self._steps.append(_MetStep(step, is_affine))
+    def _record_linear(self, used: Iterable[OnnxWeight], storage: tuple[Storage, ...]) -> None:
+        """Adds a linear layer; a bias that was met before joins it."""
+        tensors, shape = self._keep_tensors(used), self._value_shape()
+        if self._steps and self._steps[-1].is_affine and self._steps[-1].step.operation == "add":
+            bias = self._steps.pop().step
+            tensors, shape = (*tensors, *bias.tensors), bias.output_shape
+        self._steps.append(_MetStep(ExportStep("linear", tensors, ", ".join(storage), shape, storage)))
 
     def _keep_tensors(self, weights: Iterable[OnnxWeight]) -> tuple[str, ...]:
         """Adds stored tensors to the head's, and returns their names."""
@@ -203,17 +208,17 @@ class _HeadWalk:
         composite = "" if meeting is None else composite_of(meeting, self._walk)
         before_pooling = self._is_pooled or self._has_tokens()
         if meeting is not None and composite.endswith("_norm"):
-            affine = self._affine_steps()
+            affine = self._take_affine_steps()
             if before_pooling:
                 value = node.outputs[0] if node.outputs else self._value
-                del self._steps[len(self._steps) - affine :]
                 self._notes.append(f"the hidden states are {value}, normalized in single steps")
                 return None
-            tensors = tuple(name for item in self._steps[len(self._steps) - affine :] for name in item.step.tensors)
-            del self._steps[len(self._steps) - affine :]
-            self._add_step(ExportStep(composite, tensors[::-1], "in single steps", self._value_shape()))
+            self._record_composite(composite, tuple(name for step in affine for name in step.tensors))
+        elif meeting is not None and composite == "linear":
+            matrices = [item for item in self._walk.weights(meeting.nodes) if len(item.tensor.shape) > 1]
+            self._record_linear(matrices, QUANTIZED)
         elif meeting is not None and composite:
-            self._record_composite(composite, meeting)
+            self._record_composite(composite)
         elif before_pooling:
             self._notes.append(f"the hidden states are {self._value}, where {node.operation} joins two branches")
             return None
@@ -222,40 +227,15 @@ class _HeadWalk:
         self._value = meeting.value
         return ""
 
-    def _record_composite(self, name: str, meeting: Meeting) -> None:
-        used = (
-            [item for item in self._walk.weights(meeting.nodes) if len(item.tensor.shape) > 1]
-            if name == "linear"
-            else []
-        )
-        tensors = self._keep_tensors(used)
-        if name == "linear" and self._steps and self._steps[-1].is_affine and self._steps[-1].step.operation == "add":
-            bias = self._steps.pop().step
-            self._add_step(stored_step(name, (*tensors, *bias.tensors), QUANTIZED, bias.output_shape))
-            return
-        if name == "linear":
-            self._add_step(stored_step(name, tensors, QUANTIZED, self._value_shape()))
-        else:
-            self._add_step(ExportStep(name, tensors, "in single steps", self._value_shape()))
+    def _record_composite(self, name: str, tensors: tuple[str, ...] = ()) -> None:
+        self._steps.append(_MetStep(ExportStep(name, tensors, "in single steps", self._value_shape())))
 
-    def _affine_steps(self) -> int:
-        """Counts the steps met last that only scale or shift by a stored vector: those of a normalization."""
-        count = 0
-        for item in reversed(self._steps):
-            if not item.is_affine:
-                break
-            count += 1
-        return count
-
-    def _pass_pooling(self, node: OnnxNode, data: str) -> str | None:
-        """Goes back by a node that makes the token axis disappear; None for any other."""
-        found = None if self._is_pooled else self._pools.read(node, data, self._divided_by)
-        if found is None:
-            return None
-        self._pooling, self._rule = found
-        self._is_pooled = True
-        self._value = data
-        return ""
+    def _take_affine_steps(self) -> list[ExportStep]:
+        """Takes off the steps met last that only scale or shift by a stored vector: those of a normalization."""
+        found = []
+        while self._steps and self._steps[-1].is_affine:
+            found.append(self._steps.pop().step)
+        return found
 
 
 ONNX_SUFFIX = ".onnx"

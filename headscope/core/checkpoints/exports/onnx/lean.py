@@ -48,7 +48,6 @@ _WHOLE: dict[_Message, frozenset[int]] = {
 """Fields that are copied as they are."""
 _NUMBERS = frozenset({4, 5, 7, 9, 10, 11})
 """Fields of a tensor that hold its values: copied only where they are few, as those of an index are."""
-_SUBGRAPHS = frozenset({6, 11})
 
 
 @dataclass(slots=True)
@@ -58,7 +57,6 @@ class LeanModel:
     data: bytes
     nodes: int
     has_functions: bool
-    has_subgraphs: bool
 
 
 def lean_model(source: ByteSource) -> LeanModel:
@@ -80,12 +78,11 @@ class _Lean:
         self._copied = 0
         self._nodes = 0
         self._has_functions = False
-        self._has_subgraphs = False
 
     def copy(self) -> LeanModel:
         """Copies the whole file."""
         data = self._copy_message(_Message.MODEL, 0, self._source.size)
-        return LeanModel(data, self._nodes, self._has_functions, self._has_subgraphs)
+        return LeanModel(data, self._nodes, self._has_functions)
 
     def _copy_message(self, kind: _Message, at: int, end: int) -> bytes:
         """Copies the fields of one message that are kept."""
@@ -114,7 +111,6 @@ class _Lean:
         self._fields += 1
         self._nodes += kind is _Message.GRAPH and field == 1
         self._has_functions |= kind is _Message.MODEL and field == 25  # the number of a field
-        self._has_subgraphs |= kind is _Message.ATTRIBUTE and field in _SUBGRAPHS
         for found, most, what in ((self._nodes, _MOST_NODES, "nodes"), (self._fields, _MOST_FIELDS, "fields")):
             if found > most:
                 raise Unsupported(

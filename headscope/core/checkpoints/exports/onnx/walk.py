@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from headscope.core.checkpoints.exports.onnx.graph import OnnxGraph, OnnxNode
 from headscope.core.facts import Shape, TensorHeader
-from headscope.core.facts.export import ExportStep, Storage
+from headscope.core.facts.export import Storage
 
 NAMES = {
     "Gemm": "linear", "MatMul": "linear", "FusedMatMul": "linear", "FusedGemm": "linear", "Tanh": "tanh",
@@ -26,11 +26,6 @@ ELEMENTWISE = frozenset({
 })  # fmt: skip
 QUANTIZED = (Storage.QUANTIZED, Storage.TRANSPOSED)
 """How MatMulInteger takes a matrix: as integers, inputs by outputs."""
-
-
-def stored_step(name: str, tensors: tuple[str, ...], storage: tuple[Storage, ...], shape: Shape) -> ExportStep:
-    """Builds a step with the words for how its matrix is stored."""
-    return ExportStep(name, tensors, ", ".join(storage), shape, storage)
 
 
 def storage_of(node: OnnxNode, weights: Iterable[OnnxWeight]) -> tuple[Storage, ...]:

@@ -19,16 +19,10 @@ if str(Path(__file__).resolve().parent) in sys.path:  # there, this file has the
 
 import llama_cpp
 
-_LONGEST_MESSAGE = 300
 _ERROR = 4
 """The level of errors in llama.cpp's log."""
 _NO_VOCABULARY = "The converter was kept from writing a vocabulary, because all tokens are given as IDs."
 _SEGMENT_IDS = "llama.cpp takes no segment IDs: those of pairs were left out."
-
-
-def _join_message(text: str) -> str:
-    """A message as one line."""
-    return " ".join(text.split())[:_LONGEST_MESSAGE]
 
 
 def _import_converter() -> Any:
@@ -134,7 +128,7 @@ def _batch_answer(file: Path, batch: dict[str, Any]) -> dict[str, Any]:
     done = subprocess.run(command, input=data, capture_output=True, text=True, env=environment, check=False)
     if done.returncode:
         last = re.sub(r"\S*/", "", done.stderr.strip().rpartition("\n")[2])  # without the folders of the build
-        return {"scores": [], "raw": True, "error": _join_message(f"exit code {done.returncode}: {last}")}
+        return {"scores": [], "raw": True, "error": f"exit code {done.returncode}: {last}"}
     return {"scores": json.loads(done.stdout), "raw": True, "error": ""}
 
 
@@ -151,7 +145,7 @@ def _answer_request(request: dict[str, Any]) -> dict[str, Any]:
     except (ImportError, MemoryError):  # says nothing about the checkpoint
         raise
     except Exception as error:  # whatever the converter raises on a checkpoint that it doesn't know
-        return {**answer, "error": _join_message(f"{type(error).__name__}: {error}")}
+        return {**answer, "error": f"{type(error).__name__}: {error}"}
     has_types = any(item["types"] and any(item["types"]) for item in items)
     notes = [note for note, holds in ((_NO_VOCABULARY, not has_text), (_SEGMENT_IDS, has_types)) if holds]
     batches = [_batch_answer(file, batch) for batch in request["batches"]]

@@ -12,13 +12,7 @@ from typing import Any
 if str(Path(__file__).resolve().parent) in sys.path:  # there, files have the names of engines
     sys.path.remove(str(Path(__file__).resolve().parent))
 
-_LONGEST_MESSAGE = 300
 _FILE = "onnx/model.onnx"
-
-
-def _error_line(error: Exception) -> str:
-    """An error as one line."""
-    return " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_MESSAGE]
 
 
 def _export_model(folder: Path) -> None:
@@ -73,7 +67,7 @@ def _batch_answer(session: Any, tokenizer: Any, batch: dict[str, Any]) -> dict[s
     try:
         scores = [row for part in parts for row in _run_items(session, part, batch["padding"], pad)]
     except Exception as error:  # whatever the engine raises: a text that is too long
-        return {"scores": [], "raw": True, "error": _error_line(error)}
+        return {"scores": [], "raw": True, "error": f"{type(error).__name__}: {error}"}
     return {"scores": scores, "raw": True, "error": ""}
 
 
@@ -91,7 +85,7 @@ def _answer_request(request: dict[str, Any]) -> dict[str, Any]:
     except (ImportError, MemoryError):  # says nothing about the checkpoint
         raise
     except Exception as error:  # whatever the exporter or the engine raises
-        return {**answer, "error": _error_line(error)}
+        return {**answer, "error": f"{type(error).__name__}: {error}"}
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     return {**answer, "batches": [_batch_answer(session, tokenizer, batch) for batch in request["batches"]]}
 

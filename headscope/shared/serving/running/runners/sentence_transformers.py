@@ -15,13 +15,6 @@ import sentence_transformers
 import torch
 import transformers
 
-_LONGEST_MESSAGE = 300
-
-
-def _error_line(error: Exception) -> str:
-    """An error as one line."""
-    return " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_MESSAGE]
-
 
 def _batch_answer(encoder: Any, batch: dict[str, Any]) -> dict[str, Any]:
     texts = [item["text"] if item["pair"] is None else (item["text"], item["pair"]) for item in batch["items"]]
@@ -34,7 +27,7 @@ def _batch_answer(encoder: Any, batch: dict[str, Any]) -> dict[str, Any]:
     try:
         found = [torch.as_tensor(encoder.predict(part, show_progress_bar=False, **options)) for part in parts]
     except Exception as error:  # whatever the model raises
-        return {"scores": [], "raw": batch["raw"], "error": _error_line(error)}
+        return {"scores": [], "raw": batch["raw"], "error": f"{type(error).__name__}: {error}"}
     scores = torch.cat([rows.flatten() for rows in found]).reshape(len(texts), -1).tolist()
     return {"scores": scores, "raw": batch["raw"], "error": ""}
 
@@ -51,7 +44,7 @@ def _answer_request(request: dict[str, Any]) -> dict[str, Any]:
     except (ImportError, MemoryError):  # says nothing about the checkpoint
         raise
     except Exception as error:  # whatever the library raises on a checkpoint that it doesn't take
-        return {**answer, "error": _error_line(error)}
+        return {**answer, "error": f"{type(error).__name__}: {error}"}
     return {**answer, "batches": [_batch_answer(encoder, batch) for batch in request["batches"]]}
 
 

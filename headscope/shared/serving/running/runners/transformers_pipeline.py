@@ -14,13 +14,6 @@ if str(Path(__file__).resolve().parent) in sys.path:  # there, files have the na
 import torch
 import transformers
 
-_LONGEST_MESSAGE = 300
-
-
-def _error_line(error: Exception) -> str:
-    """An error as one line."""
-    return " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_MESSAGE]
-
 
 def _batch_answer(pipeline: Any, batch: dict[str, Any]) -> dict[str, Any]:
     places = {label: number for number, label in pipeline.model.config.id2label.items()}
@@ -38,7 +31,7 @@ def _batch_answer(pipeline: Any, batch: dict[str, Any]) -> dict[str, Any]:
         ]
         scores = [[row["score"] for row in sorted(rows, key=lambda row: places[row["label"]])] for rows in found]
     except Exception as error:  # whatever the model or the pipeline raises
-        return {"scores": [], "raw": batch["raw"], "error": _error_line(error)}
+        return {"scores": [], "raw": batch["raw"], "error": f"{type(error).__name__}: {error}"}
     return {"scores": scores, "raw": batch["raw"], "error": ""}
 
 
@@ -54,7 +47,7 @@ def _answer_request(request: dict[str, Any]) -> dict[str, Any]:
     except (ImportError, MemoryError):  # says nothing about the checkpoint
         raise
     except Exception as error:  # whatever Transformers raises on a checkpoint that it doesn't take
-        return {**answer, "error": _error_line(error)}
+        return {**answer, "error": f"{type(error).__name__}: {error}"}
     return {**answer, "batches": [_batch_answer(pipeline, batch) for batch in request["batches"]]}
 
 

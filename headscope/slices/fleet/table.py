@@ -1,21 +1,24 @@
-"""The table of a scan as JSON lines: whole lines only, appended, and read again to go on."""
+"""The table of a scan: JSON lines or CSV, appended to in whole rows, and read again to go on."""
 
 from __future__ import annotations
 
-import contextlib
+import csv
 import json
 import os
+import secrets
 import stat
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
+from headscope.core.words.cells import csv_cells
 from headscope.errors import HeadscopeError, UsageError
-from headscope.slices.fleet.facts import SCAN_SCHEMA, ScanRow, is_row, storable
+from headscope.slices.fleet.facts import SCAN_SCHEMA, ScanRow, columns, is_row, storable
 
-ANOTHER = "name another one with -o, or remove this one"
+_ANOTHER = "name another one with -o, or remove this one"
 _BEGINNING = b'{"reference": "'
 _LONGEST = 64 * 1024**2
 
@@ -55,6 +58,7 @@ class RowFile:
         """
         self.path = path
         self.known = Known()
+        self._seen = seen
         self._file = _open_for_rows(path)
         try:
             self._is_stream = not stat.S_ISREG(os.fstat(self._file).st_mode)
@@ -63,7 +67,7 @@ class RowFile:
             if not self._is_stream:
                 if take_lock(self._file) is False:
                     raise UsageError(f"another scan is writing {path}", "wait for it, or name another place with -o")
-                self._take_up(go_on, seen)
+                self._take_up(go_on)
         except BaseException:
             os.close(self._file)
             raise
@@ -106,47 +110,44 @@ class RowFile:
         except OSError as err:
             if self._is_stream:
                 raise HeadscopeError(f"{self.path} takes no more rows: {err.strerror}", "name a file with -o") from err
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 os.ftruncate(self._file, before.st_size)
             raise HeadscopeError(
                 f"{self.path} can't be written any more: {err.strerror}; it holds every row so far",
                 "make room, and run the same command with --resume",
             ) from err
 
-    def _take_up(self, go_on: bool, seen: RowObserver | None) -> None:
+    def _take_up(self, go_on: bool) -> None:
         """Reads what the file holds, and makes its end the end of a row."""
         if self.size and not go_on:
-            raise exists_already(self.path)
+            raise _exists_already(self.path)
         with os.fdopen(os.dup(self._file), "rb") as stream:
             stream.seek(0)
-            whole, rest = _hand_on_rows(stream, self.path, self._count_and_hand_on(seen))
+            whole, rest = _hand_on_rows(stream, self.path, self._note_row)
         if rest:
-            self._mend_last_line(whole, rest, self._count_and_hand_on(seen))
+            self._mend_last_line(whole, rest)
 
-    def _count_and_hand_on(self, seen: RowObserver | None) -> RowObserver:
-        def count(row: Mapping[str, Any]) -> None:
-            self.known.add(row)
-            if seen is not None:
-                seen(row)
+    def _note_row(self, row: Mapping[str, Any]) -> None:
+        self.known.add(row)
+        if self._seen is not None:
+            self._seen(row)
 
-        return count
-
-    def _mend_last_line(self, whole: int, rest: bytes, seen: RowObserver) -> None:
+    def _mend_last_line(self, whole: int, rest: bytes) -> None:
         """Ends a last line that lacks its end. Half a row, left by a kill or a full disk, is cut off."""
         row = _parse_line(rest)
         if is_row(row):
-            seen(row)
+            self._note_row(row)
             self._append_line(b"\n")
         elif row is None and (rest.startswith(_BEGINNING) or _BEGINNING.startswith(rest) or not rest.strip(b"\0")):
             os.ftruncate(self._file, whole)
         else:
-            raise UsageError(f"the last line of {self.path} isn't a row of a scan", ANOTHER)
+            raise UsageError(f"the last line of {self.path} isn't a row of a scan", _ANOTHER)
 
 
-def exists_already(path: Path) -> UsageError:
+def _exists_already(path: Path) -> UsageError:
     """Makes the error for a table that holds rows, where nobody asked to continue it."""
     return UsageError(
-        f"{path} exists already", f"add --resume to continue it or --only-new to add new commits; or {ANOTHER}"
+        f"{path} exists already", f"add --resume to continue it or --only-new to add new commits; or {_ANOTHER}"
     )
 
 
@@ -193,7 +194,7 @@ def _hand_on_rows(stream: BinaryIO, path: Path, seen: RowObserver) -> tuple[int,
             what = f"line {number} of {path} isn't a row of a scan"
             if version != SCAN_SCHEMA:
                 what = f"{path} has rows of schema {version!r}, and this headscope writes {SCAN_SCHEMA!r}"
-            raise UsageError(what, ANOTHER)
+            raise UsageError(what, _ANOTHER)
         whole += len(line)
         seen(row)
     return whole, b""
@@ -204,3 +205,136 @@ def _parse_line(line: bytes) -> Any:
         return json.loads(line)
     except (ValueError, RecursionError):
         return None
+
+
+class RowSheet:
+    """A CSV file for spreadsheets, and the JSON lines behind it: `NAME.csv.jsonl`, which stays.
+
+    Each row goes to the lines immediately. Where a scan ends in any way but a kill, all of them are written as CSV,
+    into a new file that takes the place of the old one. After a kill, the next run does that.
+    """
+
+    def __init__(self, path: Path, *, go_on: bool = False, seen: RowObserver | None = None) -> None:
+        """Opens the lines; with `go_on` they may hold rows already, and `seen` is called with each.
+
+        Raises UsageError for a file that can't be written, is written by another process, or holds something else.
+        """
+        self.path = path
+        log = path.with_name(f"{path.name}{_LOG}")
+        if leads_to_stream(path):
+            raise UsageError(f"{path} isn't a file, and CSV is written to one at the end of a scan", "name a file")
+        if path.exists():
+            if not go_on:
+                raise _exists_already(path)
+            _check_sheet(path)
+            if not log.exists():
+                raise UsageError(f"{path} can't be continued without the rows in {log.name}", _ANOTHER)
+        self._log = RowFile(log, go_on=go_on, seen=seen)
+        self.known = self._log.known
+
+    def __enter__(self) -> RowSheet:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._write_sheet()
+        except HeadscopeError:
+            if error is None:
+                raise
+        finally:
+            self._log.close()
+
+    def write(self, row: ScanRow) -> None:
+        """Adds a row to the lines: whole, or not at all. Raises HeadscopeError where the disk takes no more."""
+        self._log.write(row)
+
+    def _write_sheet(self) -> None:
+        """Writes the lines as CSV; a file without lines is removed, as nothing was written."""
+        if not self._log.size:
+            self._log.path.unlink(missing_ok=True)
+            return
+        target = Path(os.path.realpath(self.path))
+        new = target.with_name(f"{target.name}{_LOG}.{secrets.token_hex(4)}")
+        try:
+            with new.open("w", encoding="utf-8-sig", newline="") as stream:  # the mark without which Excel guesses
+                writer = csv.writer(stream, lineterminator="\n")
+                writer.writerow(columns())
+                writer.writerows(map(csv_cells, self._log.rows()))
+                stream.flush()
+                os.fsync(stream.fileno())
+            new.replace(target)
+        except OSError as err:
+            raise HeadscopeError(
+                f"{self.path} can't be written: {err.strerror}; {self._log.path.name} keeps the rows",
+                "make room, and run the same command with --resume",
+            ) from err
+        finally:
+            with suppress(OSError):
+                new.unlink(missing_ok=True)
+
+
+_LOG = ".jsonl"
+
+
+def _check_sheet(path: Path) -> None:
+    """Raises UsageError for a file that no scan has written."""
+    heading = ",".join(columns())
+    try:
+        with path.open("rb") as stream:
+            found = stream.readline(len(heading) + 9).decode("utf-8-sig", "replace").rstrip("\r\n")
+    except OSError as err:
+        raise UsageError(f"{path} can't be read: {err.strerror}", "name another file with -o") from err
+    if found != heading:
+        raise UsageError(f"{path} isn't the table of a scan", _ANOTHER)
+
+
+# By default DuckDB takes the types from the first 20,480 rows: a column that is null in these would be null in all.
+_TO_PARQUET = """duckdb -c "COPY (FROM read_json('rows.jsonl', sample_size = -1)) TO 'rows.parquet'\""""
+_HINT_BY_SUFFIX = dict.fromkeys(
+    (".tsv", ".xlsx", ".arrow", ".feather", ".db", ".gz", ".zst", ".bz2", ".xz", ".zip"),
+    "name it rows.jsonl or rows.csv",
+) | {".parquet": f"write rows.jsonl; then: {_TO_PARQUET}"}
+"""Formats that aren't written, by the ends of their names: what to do instead."""
+
+RowTable = RowFile | RowSheet
+"""Where the rows of a scan are written."""
+
+
+def open_table(name: str | Path, *, go_on: bool = False, seen: RowObserver | None = None) -> RowTable:
+    """Opens the table of this name: CSV for `NAME.csv`, or JSON lines.
+
+    With `go_on` it may hold rows already, and `seen` is called with each. Raises UsageError where it can't be written.
+    """
+    check_table_name(name)
+    path = Path(name)
+    if path.suffix.lower() == ".csv":
+        return RowSheet(path, go_on=go_on, seen=seen)
+    return RowFile(path, go_on=go_on, seen=seen)
+
+
+def read_table_name(given: str) -> str | None:
+    """Reads the name of a table; None for `-`, which means stdout. Raises UsageError as `check_table_name`."""
+    check_table_name(given)
+    return None if given == "-" else given
+
+
+def check_table_name(name: str | Path) -> None:
+    """Raises UsageError for what can't name a file of rows: an empty text, a URL, a folder, or another format."""
+    path, text = Path(name), str(name)
+    suffix = path.suffix.lower()
+    if not text:  # its path would be the folder that the command runs in
+        raise UsageError("the name of the table is empty", "name a file with -o")
+    if "://" in text:
+        raise UsageError(
+            f"{text} is a URL, and a table is written to a file of JSON lines or CSV",
+            "write rows.jsonl, then copy it there",
+        )
+    if suffix in _HINT_BY_SUFFIX:
+        raise UsageError(f"{text}: a table is written as JSON lines or CSV, not as {suffix}", _HINT_BY_SUFFIX[suffix])
+    if text.endswith(("/", os.sep)) or path.is_dir():
+        raise UsageError(
+            f"{text} names a folder, and a table is written to a file of JSON lines or CSV",
+            f"name a file in it, such as {path / 'rows.jsonl'}",
+        )

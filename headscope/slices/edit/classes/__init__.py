@@ -1,1 +1,0 @@
-"""Classes of a copy: names, rows, and what its scores become."""

@@ -1,1 +1,0 @@
-"""Tables of scanned models: files that grow, models read from a table."""
