@@ -1,7 +1,10 @@
 """A command in a warm fork ends, prints and reads as the same command in a process that is started."""
 
+import json
 import os
+import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -115,6 +118,26 @@ def test_the_fork_ends_with_the_one_who_asked(tmp_path: Path) -> None:
     while Path(f"/proc/{file.read_text()}").exists() and time.monotonic() < until:
         time.sleep(0.05)
     assert not Path(f"/proc/{file.read_text()}").exists()
+
+
+@pytest.mark.parametrize("sent", ["nothing", "a part of what it asks", "all, and it reads no answer"])
+def test_the_others_go_on_where_one_who_asks_is_killed(sent: str, tmp_path: Path) -> None:
+    python = warm.python(warm.LIGHT)
+    folder, text = tmp_path / "done", b""
+    if sent != "nothing":
+        code = f"import os; os.mkdir({str(folder)!r})"
+        request = {"words": ["-c", code], "folder": "/", "environment": dict(os.environ), "memory": (-1, -1)}
+        text = json.dumps(request).encode()
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.connect(python[-1])
+        if text:
+            socket.send_fds(asking, [len(text).to_bytes(8, "big")], [0, 1, 2])
+            asking.sendall(text[: len(text) // 2] if "part" in sent else text)
+        until = time.monotonic() + 30
+        while "all" in sent and not select.select([asking], [], [], 0.05)[0] and time.monotonic() < until:
+            pass
+    assert folder.exists() == ("all" in sent)
+    assert ran(python, ["-c", "print('here')"], tmp_path) == (0, "here\n", "")
 
 
 STARTED = """

@@ -183,10 +183,11 @@ class Server:
     def read(self, connection: socket.socket) -> None:
         """A request, or the end of the one who asked: its fork ends too."""
         child = self.connections[connection]
-        request = None if child else _received(connection)
-        if request is not None:
-            self.fork(connection, request)
-            return
+        with suppress(OSError, ValueError):  # killed in the middle of asking, or before it read what was answered
+            request = None if child else _received(connection)
+            if request is not None:
+                self.fork(connection, request)
+                return
         self.selector.unregister(connection)
         del self.connections[connection]
         connection.close()
@@ -197,7 +198,12 @@ class Server:
 
     def fork(self, connection: socket.socket, request: Request) -> None:
         """Starts what was asked for."""
-        child = os.fork()
+        try:
+            child = os.fork()
+        except OSError:  # the one who asked is told that this server ended; the others go on
+            for stream in request.streams:
+                os.close(stream)
+            raise
         if not child:
             os.setsid()
             self.selector.close()
@@ -224,11 +230,17 @@ class Server:
 
 
 def _received(connection: socket.socket) -> Request | None:
+    """What is asked for; None where nothing is. ValueError where the one who asks ended in the middle."""
     length, streams, _, _ = socket.recv_fds(connection, 8, 3)
     if len(length) < 8:
         return None
-    with connection.makefile("rb") as file:
-        asked: dict[str, Any] = json.loads(file.read(int.from_bytes(length, "big")))
+    try:
+        with connection.makefile("rb") as file:
+            asked: dict[str, Any] = json.loads(file.read(int.from_bytes(length, "big")))
+    except (OSError, ValueError):
+        for stream in streams:
+            os.close(stream)
+        raise
     return Request(asked["words"], asked["folder"], asked["environment"], tuple(asked["memory"]), list(streams))
 
 
