@@ -6,9 +6,9 @@ than the floor. Which tests execute a line is in a map that `--map` makes: one r
 coverage.py, in three times its time. Each mutant runs in a fork of one warm process, so nothing heavy is imported
 twice; the working tree is never written. A mutant that uses up its CPU time counts as killed: a test would have hung.
 
-What it doesn't look at: tests that `make test` leaves out, unless `--tests` names them; tests that see the line only in
-another process, since a fork has the mutant and its children don't; and tests beyond `--seconds`. A share is therefore
-the least that the suite kills.
+What it doesn't look at: tests that `make test` leaves out, but for those named like the file or a folder of it, and
+those that `--tests` names; tests that see the line only in another process, since a fork has the mutant and its
+children don't; and tests beyond `--seconds`. A share is therefore the least that the suite kills.
 """
 
 from __future__ import annotations
@@ -209,6 +209,8 @@ class TestsOfLines:
         self._made = Path(self._data.data_filename()).stat().st_mtime if self._data.measured_files() else 0
         self._times = read_times()
         self._now = _collect_tests()
+        mapped = _tests_in([sorted(self._data.measured_contexts())])
+        self._unmapped = {name for test in self._now if (name := test.partition("[")[0]) not in mapped}
         self._seconds = seconds
 
     def of(self, mutant: Mutant) -> list[str]:
@@ -218,9 +220,10 @@ class TestsOfLines:
         found = _tests_in(own)
         if not found and own:  # the import of the module executes the line: a constant
             found = _tests_in(contexts.values())
-        # `make test` leaves out some cases of a test, which may execute the line too.
-        tests = {test for test in self._now if test.partition("[")[0] in found}
-        return self._chosen(tests, set(Path(mutant.file).with_suffix("").parts[1:]))
+        names = Path(mutant.file).with_suffix("").parts
+        # Of a test, `make test` leaves out some cases or all, which may execute the line too.
+        found |= {test for test in self._unmapped if not _words_of(test).isdisjoint(names[1:])}
+        return self._chosen({test for test in self._now if test.partition("[")[0] in found}, set(names[1:]))
 
     @cache  # noqa: B019 - there is one of these
     def _contexts(self, file: str) -> dict[int, list[str]]:
@@ -235,7 +238,7 @@ class TestsOfLines:
         cases, ranked = Counter[str](), []
         for test in sorted(tests, key=lambda item: (self._cost(item), item)):
             name = test.partition("[")[0]
-            others = len(names - set(test.partition("::")[0].replace("test_", "").removesuffix(".py").split("/")))
+            others = len(names - _words_of(name)) + (name in self._unmapped)
             ranked.append((others, cases[name], self._cost(test), test))
             cases[name] += 1
         chosen, left = list[str](), self._seconds
@@ -248,6 +251,11 @@ class TestsOfLines:
     def _cost(self, test: str) -> float:
         cost = self._times.get(test.partition("[")[0])
         return max(LEAST, cost.seconds / max(1, cost.cases) if cost else 0)
+
+
+def _words_of(test: str) -> set[str]:
+    """The folders of a test and what its file is named after."""
+    return set(test.partition("::")[0].replace("test_", "").removesuffix(".py").split("/"))
 
 
 def _tests_in(contexts: Iterable[Sequence[str]]) -> set[str]:
@@ -334,9 +342,8 @@ def _make_map() -> int:
     """Runs what `make test` runs under coverage.py, with each test as a context."""
     if importlib.util.find_spec("pytest_cov") is None:
         raise SystemExit("the map is made by pytest-cov: pip install pytest-cov")
-    suite = [sys.executable, "-m", "pytest", "-q", "-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder"]
-    options = ["--ignore=tests/project", "-m", "not slow", "--cov", "--cov-context=test", "--cov-report="]
-    return subprocess.run([*suite, *options], cwd=ROOT, check=False).returncode
+    options = os.environ | {"PYTEST_ADDOPTS": "--cov --cov-context=test --cov-report="}
+    return subprocess.run(["make", "test"], cwd=ROOT, env=options, check=False).returncode
 
 
 def main() -> int:
