@@ -8,7 +8,8 @@ twice; the working tree is never written. A mutant that uses up its CPU time cou
 
 What it doesn't look at: tests that `make test` leaves out, but for those named like the file or a folder of it, and
 those that `--tests` names; tests that see the line only in another process, since a fork has the mutant and its
-children don't; and tests beyond `--seconds`. A share is therefore the least that the suite kills.
+children don't; and tests beyond `--seconds`, or for a survivor beyond six times as many. A share is therefore the least
+that the suite kills.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -43,7 +44,9 @@ _USAGE_ERROR = 4
 LEAST = 0.15
 """Seconds that a test counts at least: its share of the imports and of what its file sets up, which no list has."""
 MOST_CASES = 30
-"""How many cases of one test a mutant is run against."""
+"""How many cases of one test a mutant is run against at first."""
+AGAIN = 6
+"""How many times longer are the tests that a survivor is run against, with all of their cases."""
 
 _COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
@@ -160,7 +163,7 @@ def _changes_of(node: ast.AST) -> Iterator[tuple[ast.AST, str]]:  # noqa: PLR091
             yield from ((test, "True") for test in tests)
         case ast.For(iter=values):
             yield values, "()"
-        case ast.Return(value=ast.expr() as value) if not (isinstance(value, ast.Constant) and value.value is None):
+        case ast.Return(value=ast.expr() as value) if not (isinstance(value, ast.Constant) and not value.value):
             yield node, "return None"
         case ast.Expr(value=ast.Call()) | ast.Raise():
             yield node, "pass"
@@ -199,7 +202,7 @@ class _Mutated(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 class TestsOfLines:
     """Which tests execute a line, by the map that `--map` made: those in folders and files of its name first."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self) -> None:
         from coverage import CoverageData  # only this script needs it
 
         from tests.selection import read_times
@@ -208,12 +211,11 @@ class TestsOfLines:
         self._data.read()
         self._made = Path(self._data.data_filename()).stat().st_mtime if self._data.measured_files() else 0
         self._times = read_times()
-        self._now = _collect_tests()
+        self.now = _collect_tests()
         mapped = _tests_in([sorted(self._data.measured_contexts())])
-        self._unmapped = {name for test in self._now if (name := test.partition("[")[0]) not in mapped}
-        self._seconds = seconds
+        self._unmapped = {name for test in self.now if (name := test.partition("[")[0]) not in mapped}
 
-    def of(self, mutant: Mutant) -> list[str]:
+    def of(self, mutant: Mutant, seconds: float, most_cases: int = MOST_CASES) -> list[str]:
         """The tests that execute a mutant's lines; those that execute any of its file, where an import runs them."""
         contexts = self._contexts(mutant.file)
         own = [contexts[line] for line in range(mutant.line, mutant.last_line + 1) if contexts.get(line)]
@@ -223,7 +225,13 @@ class TestsOfLines:
         names = Path(mutant.file).with_suffix("").parts
         # Of a test, `make test` leaves out some cases or all, which may execute the line too.
         found |= {test for test in self._unmapped if not _words_of(test).isdisjoint(names[1:])}
-        return self._chosen({test for test in self._now if test.partition("[")[0] in found}, set(names[1:]))
+        ranked = self._ranked({test for test in self.now if test.partition("[")[0] in found}, set(names[1:]))
+        chosen, left = list[str](), seconds
+        for _, case, cost, test in ranked:
+            if case < most_cases and (not chosen or cost <= left):
+                chosen.append(test)
+                left -= cost
+        return chosen
 
     @cache  # noqa: B019 - there is one of these
     def _contexts(self, file: str) -> dict[int, list[str]]:
@@ -233,20 +241,15 @@ class TestsOfLines:
         by_line: dict[int, list[str]] = self._data.contexts_by_lineno(name)
         return by_line
 
-    def _chosen(self, tests: set[str], names: set[str]) -> list[str]:
-        """As many as fit into the seconds, at least one: a first case of each test, then a second one."""
+    def _ranked(self, tests: set[str], names: set[str]) -> list[tuple[int, int, float, str]]:
+        """The nearest first, a first case of each test, then a second one; with the number of the case and its cost."""
         cases, ranked = Counter[str](), []
         for test in sorted(tests, key=lambda item: (self._cost(item), item)):
             name = test.partition("[")[0]
             others = len(names - _words_of(name)) + (name in self._unmapped)
             ranked.append((others, cases[name], self._cost(test), test))
             cases[name] += 1
-        chosen, left = list[str](), self._seconds
-        for _, case, cost, test in sorted(ranked):
-            if case < MOST_CASES and (not chosen or cost <= left):
-                chosen.append(test)
-                left -= cost
-        return chosen
+        return sorted(ranked)
 
     def _cost(self, test: str) -> float:
         cost = self._times.get(test.partition("[")[0])
@@ -321,7 +324,18 @@ def _run_and_exit(mutant: Mutant | None, tests: Sequence[str], seconds: float, r
         os._exit(code)
 
 
-def run_mutant(mutant: Mutant, tests: list[str], seconds: float) -> Result:
+def run_mutant(mutant: Mutant, lines: TestsOfLines, more: Sequence[str], seconds: float) -> Result:
+    """The end of a mutant; one that survives is run against the other tests that execute it too."""
+    tests = [*more, *lines.of(mutant, seconds)]
+    first = _run_against(mutant, tests, seconds)
+    if first.end != "survived":
+        return first
+    others = [test for test in lines.of(mutant, AGAIN * seconds, len(lines.now)) if test not in tests]
+    second = _run_against(mutant, others, AGAIN * seconds)
+    return replace(second if second.tests else first, tests=first.tests + second.tests)
+
+
+def _run_against(mutant: Mutant, tests: list[str], seconds: float) -> Result:
     """The end of a mutant; a test that fails without it too says nothing, and is left out."""
     while tests:
         end, failed = _run_tests(mutant, tests, 2 * seconds + 30)
@@ -366,12 +380,12 @@ def main() -> int:
     sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
     import peft  # noqa: F401  # and Transformers and PyTorch with it: forks don't import them again
 
-    lines = TestsOfLines(options.seconds)
+    lines = TestsOfLines()
     results = []
     for file in options.files:
         found = mutants_of(file)
         for mutant in random.Random(f"{options.seed}:{file}").sample(found, min(options.count, len(found))):
-            results.append(run_mutant(mutant, [*options.tests, *lines.of(mutant)], options.seconds))
+            results.append(run_mutant(mutant, lines, options.tests, options.seconds))
             print(results[-1].end[0], end="", file=sys.stderr, flush=True)
     return _print_results(sorted(results, key=lambda item: (item.mutant.file, item.mutant.line)))
 
