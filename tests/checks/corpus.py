@@ -35,9 +35,11 @@ from tests.checks.broken import (
     with_score_head,
     words,
 )
+from tests.checks.ended import ended
 from tests.families import FAMILIES
 from tests.saving import save_sharded_safetensors, save_torch_zip
 
+_ENDED = "tests.checks.ended"
 _SEVERAL = "multi_label_classification"
 _WIDE = {"hidden_size": 256, "num_attention_heads": 4}
 _WHOLE = ["classifier", "pooler"]
@@ -119,6 +121,10 @@ FAULTS: tuple[Case, ...] = (
     fault("HS206", "several-labels", heard("Wav2Vec2", problem_type=_SEVERAL, **named(LABELS)), "training"),
     fault("HS206", "numbers", heard("Hubert", problem_type="regression", **named(LABELS)), "training"),
     fault("HS206", "wavlm", heard("WavLM", problem_type=_SEVERAL, **named(LABELS)), "training"),
+    fault("HS207", "softmax", ended("SoftmaxedBert"), "training", model_class=f"{_ENDED}:SoftmaxedBert"),
+    fault("HS207", "image", ended("SoftmaxedViT"), "inference", model_class=f"{_ENDED}:SoftmaxedViT"),
+    fault("HS207", "sigmoid", ended("SigmoidBert"), "training", model_class=f"{_ENDED}:SigmoidBert"),
+    fault("HS207", "tokens", ended("SoftmaxedTagger"), "inference", model_class=f"{_ENDED}:SoftmaxedTagger"),
     fault("HS301", "gpt2", saved("gpt2", config={"pad_token_id": None})),
     fault("HS301", "llama", saved("llama", config={"pad_token_id": None}), "training"),
     fault("HS301", "mistral", saved("mistral", config={"pad_token_id": None})),

@@ -81,7 +81,7 @@ class NotApplicable(Exception):
 
 _RULES: dict[str, Rule] = {}
 """The rules whose modules are imported."""
-_ON_REPORTS = ("kind", "labeled.labels", "tokens", "training", "trial", "values", "weights")
+_ON_REPORTS = ("kind", "labeled.labels", "labeled.probabilities", "tokens", "training", "trial", "values", "weights")
 _ON_MORE = ("engines", "labeled.data", "labeled.predictions", "loaded", "saved")
 """Modules of the rules on what only `check` and `verify` are given: labeled data, engines, loads and saves."""
 _BY_LETTER = {severity[0].upper(): severity for severity in Severity}

@@ -8,10 +8,11 @@ import torch
 
 from headscope.core.facts.heads.tasks import Loss
 from headscope.core.trace.formula.arguments import REVERSED
-from headscope.core.trace.record.execution import Execution
+from headscope.core.trace.record.execution import Execution, run_in_training
 from headscope.core.trace.record.randomness import OwnRandomness
 from headscope.core.trace.record.recorder import Graph, Operation, run_again
 from headscope.core.trace.slice.stages import Step, is_silent, single_step
+from headscope.errors import Unsupported
 
 _LOSSES = {
     "cross_entropy": Loss.CROSS_ENTROPY,
@@ -28,6 +29,7 @@ _SAME_NUMBERS = {
 """Operations whose results are unchanged scores: in another layout, or some of them."""
 _CUTS = {"detach", "data"}
 """Conversions that no gradient passes: a loss behind one trains nothing."""
+_MAKES_PROBABILITIES = {"softmax", "sigmoid"}
 _CHOSEN_BY_VALUE = {"nonzero", "argwhere"}
 """Functions that give the places where a mask holds."""
 
@@ -48,7 +50,24 @@ def observed_loss(execution: Execution) -> str:
     if not found:
         return ""
     names = {_LOSSES[operation.name].value if _reads_scores(operation, execution) else "" for operation in found}
-    return names.pop() if len(names) == 1 else ""
+    return names.pop() if len(names) == 1 and _trains_these_scores(execution) else ""
+
+
+def _trains_these_scores(execution: Execution) -> bool:
+    """True unless the scores are probabilities in evaluation mode, and other numbers in training."""
+    made = _makers_of_scores(execution)
+    if not any(name in _MAKES_PROBABILITIES for name, *_ in made):
+        return True
+    try:
+        return _makers_of_scores(run_in_training(execution)) == made
+    except Unsupported:
+        return False
+
+
+def _makers_of_scores(execution: Execution) -> list[tuple[str, str, int]]:
+    """Names the functions that made the numbers of the scores, each with its place in the source."""
+    ends = ([*_way_back(scores, execution.graph).values()][-1][1] for scores in execution.logits)
+    return [(single_step(made).name, made.file, made.line) for made in ends if made is not None]
 
 
 def _loss_terms(loss: torch.Tensor, graph: Graph) -> list[Operation]:

@@ -177,6 +177,8 @@ def adapter(**changes: Any) -> AdapterFacts:
     return replace(AdapterFacts("org/adapter", "LORA", "SEQ_CLS", "org/model", 2), **changes)
 
 
+SOFTMAXED = head(stages=(replace(stage("softmax"), detail="dim=-1", file="own/model.py", line=12),))
+SIGMOID = head(stages=(stage("sigmoid"),))
 ALL_NEW = head(parameter(CLASSIFIER, NEW), parameter(BIAS, NEW))
 STATISTICS = (parameter("bn.running_mean", NEW, kind=TensorKind.BUFFER),)
 NEW_CLASSIFIER = head(parameter(DENSE), parameter(CLASSIFIER, NEW), parameter(BIAS, NEW))

@@ -10,7 +10,7 @@ from headscope.checks.facts import LiveFacts, Subject
 from headscope.core.facts.built import BuiltFacts, ConfigFacts
 from headscope.core.facts.health import HealthBasis
 from headscope.core.facts.stored.tokenizer import AffectedTexts, TokenId, TokenizerFacts
-from headscope.facts import AdapterFaultKind, PaddingEffect, PoolingKind, Verification, WeightsFormat
+from headscope.facts import AdapterFaultKind, PaddingEffect, PoolingKind, Task, Verification, WeightsFormat
 from tests.checks.rules.subjects import (
     ALL_NEW,
     BASE,
@@ -34,6 +34,8 @@ from tests.checks.rules.subjects import (
     OTHER_SHAPE,
     PAD,
     RIGHT,
+    SIGMOID,
+    SOFTMAXED,
     STATISTICS,
     TOO_LONG,
     TRAINED_SINCE,
@@ -112,6 +114,12 @@ SAID: tuple[tuple[str, Subject], ...] = (
     ("HS205", subject(model=model(num_labels=1, loss="MSELoss"))),
     ("HS205", subject(model=model(num_labels=1, loss="MSELoss", reads_problem_type=False))),
     ("HS206", subject(model=model(reads_problem_type=False), config=ConfigFacts(problem_type="regression"))),
+    ("HS207", subject(head=SOFTMAXED)),
+    ("HS207", subject(INFERENCE, head=SOFTMAXED)),
+    ("HS207", subject(head=SIGMOID, model=model(loss="BCEWithLogitsLoss"))),
+    ("HS207", subject(INFERENCE, head=SIGMOID, config=ConfigFacts(problem_type="multi_label_classification"))),
+    ("HS207", subject(INFERENCE, head=SOFTMAXED, model=model(task=Task.TOKEN_CLASSIFICATION))),
+    ("HS207", subject(INFERENCE, head=SIGMOID, model=model(class_name="CrossEncoder", loss="none"))),
     ("HS301", subject(head=head(kind=LAST_REAL), built=BuiltFacts(3, 100, None))),
     ("HS302", subject(built=BuiltFacts(3, 100, 100))),
     ("HS303", subject(tokenizer=LEFT)),

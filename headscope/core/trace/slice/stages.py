@@ -235,6 +235,8 @@ def _shown_arguments(operation: Operation) -> str:
         return "" if value is None else f"p={value}"
     if operation.name in {"mean", "sum", "max", "amax", "softmax", "cat"}:
         value = operation.argument(1, "dim")
+        if value is None and operation.name == "softmax":  # what torch.nn.functional.softmax chooses without a dim
+            value = 0 if operation.inputs[0].dim() in {0, 1, 3} else 1
         return f"dim={value}" if isinstance(value, int | tuple | list) and not isinstance(value, bool) else ""
     return ""
 
