@@ -212,8 +212,8 @@ class TestsOfLines:
         self._made = Path(self._data.data_filename()).stat().st_mtime if self._data.measured_files() else 0
         self._times = read_times()
         self.now = _collect_tests()
-        mapped = _tests_in([sorted(self._data.measured_contexts())])
-        self._unmapped = {name for test in self.now if (name := test.partition("[")[0]) not in mapped}
+        ran = {context.rpartition("|")[0] for context in self._data.measured_contexts()}
+        self._left_out = {test.partition("[")[0] for test in self.now if test not in ran}
 
     def of(self, mutant: Mutant, seconds: float, most_cases: int = MOST_CASES) -> list[str]:
         """The tests that execute a mutant's lines; those that execute any of its file, where an import runs them."""
@@ -224,8 +224,8 @@ class TestsOfLines:
             found = _tests_in(contexts.values())
         names = Path(mutant.file).with_suffix("").parts
         # Of a test, `make test` leaves out some cases or all, which may execute the line too.
-        found |= {test for test in self._unmapped if not _words_of(test).isdisjoint(names[1:])}
-        ranked = self._ranked({test for test in self.now if test.partition("[")[0] in found}, set(names[1:]))
+        near = {test for test in self._left_out if not _words_of(test).isdisjoint(names[1:])}
+        ranked = self._ranked(found, near - found, set(names[1:]))
         chosen, left = list[str](), seconds
         for _, case, cost, test in ranked:
             if case < most_cases and (not chosen or cost <= left):
@@ -241,12 +241,13 @@ class TestsOfLines:
         by_line: dict[int, list[str]] = self._data.contexts_by_lineno(name)
         return by_line
 
-    def _ranked(self, tests: set[str], names: set[str]) -> list[tuple[int, int, float, str]]:
+    def _ranked(self, found: set[str], near: set[str], names: set[str]) -> list[tuple[int, int, float, str]]:
         """The nearest first, a first case of each test, then a second one; with the number of the case and its cost."""
         cases, ranked = Counter[str](), []
+        tests = (test for test in self.now if test.partition("[")[0] in found | near)
         for test in sorted(tests, key=lambda item: (self._cost(item), item)):
             name = test.partition("[")[0]
-            others = len(names - _words_of(name)) + (name in self._unmapped)
+            others = len(names - _words_of(name)) + (name in near)
             ranked.append((others, cases[name], self._cost(test), test))
             cases[name] += 1
         return sorted(ranked)
