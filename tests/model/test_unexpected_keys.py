@@ -102,6 +102,15 @@ def test_the_switch_of_a_class_of_ones_own_is_found_with_that_class() -> None:
     assert (group.keys, group.setting) == (keys, "attention_bias")
 
 
+def test_unused_keys_have_owners_though_no_json_can_hold_the_configuration() -> None:
+    config = transformers.BertConfig(**_TEXT)
+    config.own = object()
+    with torch.device("meta"):
+        model = transformers.BertForSequenceClassification(config)
+    (group,) = describe_unused(model, ("cls.predictions.bias",))
+    assert group.description == "masked-LM head"
+
+
 @pytest.mark.parametrize(
     ("extra", "is_dropped"),
     [

@@ -188,6 +188,17 @@ def test_only_a_fault_of_the_configuration_is_told_by_its_field(
         diff(tmp_path, "BertForSequenceClassification", 3)
 
 
+def test_a_release_that_tells_loads_in_another_form_is_no_fault_of_the_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = built("bert", "BertModel")
+    model.save_pretrained(tmp_path)
+    other_form = (model, {"missing": []})
+    monkeypatch.setattr(transformers.BertForSequenceClassification, "from_pretrained", lambda *_, **__: other_form)
+    with pytest.raises(Unsupported, match="output_loading_info gives"):
+        diff(tmp_path, "BertForSequenceClassification", 3)
+
+
 def test_unused_keys_are_grouped_by_the_classes_that_own_them(tmp_path: Path) -> None:
     family = FAMILIES["bert"]
     FORMATS["safetensors"](family.build("BertForPreTraining"), tmp_path)
