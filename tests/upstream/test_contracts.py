@@ -5,6 +5,7 @@ import logging
 import re
 import subprocess
 import sys
+from inspect import signature
 from pathlib import Path
 from typing import ClassVar
 
@@ -134,6 +135,21 @@ def test_pytorch_describes_its_operators() -> None:
     assert torch_surface.name_of_overload(add) == "add"
     assert torch_surface.name_of_overload(torch.add) is None
     assert torch_surface.argument_names(add) == {"self": None, "other": None, "alpha": 1}
+
+
+def test_functions_take_the_arguments_that_pytorchs_own_stand_ins_take_at_these_places() -> None:
+    told, of_pytorch = 0, torch.overrides.get_testing_overrides()
+    for name in ("select", "narrow", "gather", "matmul", "add", "masked_fill", "index_select", "stack", "pow", "bmm"):
+        func = getattr(torch, name)
+        taken = signature(of_pytorch[func]).parameters.values()
+        needed = [item.name for item in taken if item.default is item.empty]
+        assert needed == sorted(needed, key=torch_surface.places_of_arguments(func).__getitem__)
+        told += len(needed)
+    assert told > 20
+    assert "alpha" not in torch_surface.places_of_arguments(torch.sub)  # by name alone, but for numbers
+    assert torch_surface.places_of_arguments(torch.polygamma) == {"n": 0, "input": 1, "out": -1}
+    assert torch_surface.places_of_arguments(nn.functional.normalize)["dim"] == 2
+    assert torch_surface.places_of_arguments(torch.Tensor.__len__) == {}
 
 
 def test_a_copy_of_a_module_takes_another_child() -> None:

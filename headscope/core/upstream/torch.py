@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from copy import copy
+from functools import cache
+from inspect import signature
 from threading import get_ident
 from typing import Any, cast
 from unittest.mock import patch
@@ -131,6 +133,22 @@ def is_functional(func: Any) -> bool:
 def argument_names(overload: Any) -> dict[str, Any]:
     """Gives the arguments of an operator of the dispatcher, with their defaults, in order."""
     return {item.name: item.default_value for item in overload._schema.arguments}
+
+
+@cache
+def places_of_arguments(func: Callable[..., Any]) -> dict[str, int]:
+    """Gives the place of each argument that a function takes by place and by name; none that overloads disagree on."""
+    try:
+        found = signature(func).parameters.values()
+        return {item.name: at for at, item in enumerate(found) if item.kind is item.POSITIONAL_OR_KEYWORD}
+    except (TypeError, ValueError):  # a function in C++, whose Python arguments are made from the operator's schemas
+        packet = getattr(torch.ops.aten, getattr(func, "__name__", ""), None)
+    schemas = [getattr(packet, name)._schema for name in packet.overloads()] if hasattr(packet, "overloads") else []
+    places: dict[str, set[int]] = {}
+    for schema in schemas:
+        for at, item in enumerate(schema.arguments):
+            places.setdefault("input" if item.name == "self" else item.name, set()).add(-1 if item.kwarg_only else at)
+    return {name: at.pop() for name, at in places.items() if len(at) == 1}  # -1 by name alone
 
 
 def parameters_of(module: nn.Module) -> dict[str, nn.Parameter | None]:

@@ -366,3 +366,44 @@ def test_the_features_are_what_the_linear_layer_at_the_end_reads(head: Any, feat
     traced = trace(Text(head))
     assert traced.formula
     assert traced.features == features
+
+
+def _last(m: Tensor) -> Tensor:
+    return (m.sum(1) - 1)[:, None, None].expand(-1, 1, H)
+
+
+BY_NAME: list[tuple[Callable[..., Tensor], Callable[..., Tensor]]] = [
+    (lambda s, h, m: s.fc(h.select(1, 0)), lambda s, h, m: s.fc(torch.select(input=h, dim=1, index=0))),
+    (lambda s, h, m: s.fc(h.select(1, 0)), lambda s, h, m: s.fc(input=h.select(dim=1, index=0))),
+    (lambda s, h, m: s.fc(h.narrow(1, 0, 1).squeeze(1)),
+     lambda s, h, m: s.fc(torch.squeeze(input=torch.narrow(input=h, dim=1, start=0, length=1), dim=1))),
+    (lambda s, h, m: s.fc(h.gather(1, _last(m)).squeeze(1)),
+     lambda s, h, m: s.fc(torch.gather(h, dim=1, index=_last(m)).squeeze(1))),
+    (lambda s, h, m: s.fc(h.gather(1, _last(m)).squeeze(1)),
+     lambda s, h, m: s.fc(torch.gather(input=h, dim=1, index=_last(m)).squeeze(1))),
+    (lambda s, h, m: s.fc(torch.index_select(h, 1, torch.tensor([0])).squeeze(1)),
+     lambda s, h, m: s.fc(torch.index_select(input=h, dim=1, index=torch.tensor([0])).squeeze(1))),
+    (lambda s, h, m: s.fc(h[:, 0] + h[:, 1]), lambda s, h, m: s.fc(torch.add(input=h[:, 0], other=h[:, 1]))),
+    (lambda s, h, m: s.fc(h[:, 0] * s.scale), lambda s, h, m: s.fc(h[:, 0].mul(other=s.scale))),
+    (lambda s, h, m: s.fc(torch.sub(h[:, 0], h[:, 1], alpha=2)),
+     lambda s, h, m: s.fc(torch.sub(input=h[:, 0], other=h[:, 1], alpha=2))),
+    (lambda s, h, m: h[:, 0] @ s.fc.weight.T, lambda s, h, m: torch.matmul(other=s.fc.weight.T, input=h[:, 0])),
+    (lambda s, h, m: s.fc(h.masked_fill(m[..., None] == 0, -1e9).amax(1)),
+     lambda s, h, m: s.fc(torch.masked_fill(input=h, mask=m[..., None] == 0, value=-1e9).amax(1))),
+    (lambda s, h, m: s.fc((h * m[..., None]).sum(1) / m.sum(1, keepdim=True)),
+     lambda s, h, m: s.fc(torch.div(torch.sum(input=torch.mul(input=h, other=m[..., None]), dim=1),
+                                    other=torch.sum(input=m, dim=1, keepdim=True)))),
+    (lambda s, h, m: s.fc(torch.stack([h[:, 0], h[:, 1]]).mean(0)),
+     lambda s, h, m: s.fc(torch.stack(tensors=[h[:, 0], h[:, 1]]).mean(0))),
+    (lambda s, h, m: nn.functional.linear(h[:, 0], s.fc.weight, s.fc.bias),
+     lambda s, h, m: nn.functional.linear(bias=s.fc.bias, weight=s.fc.weight, input=h[:, 0])),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("by_place", "by_name"), BY_NAME)
+def test_arguments_given_by_name_are_read_as_by_place(
+    by_place: Callable[..., Tensor], by_name: Callable[..., Tensor]
+) -> None:
+    one, other = trace(Text(by_place), EXAMPLES), trace(Text(by_name), EXAMPLES)
+    assert (other.formula, other.pooling.kind, other.pooling.rule) == (one.formula, one.pooling.kind, one.pooling.rule)
+    assert [stage.operation for stage in other.stages] == [stage.operation for stage in one.stages]
