@@ -149,7 +149,7 @@ def test_functions_take_the_arguments_that_pytorchs_own_stand_ins_take_at_these_
     assert "alpha" not in torch_surface.places_of_arguments(torch.sub)  # by name alone, but for numbers
     assert torch_surface.places_of_arguments(torch.polygamma) == {"n": 0, "input": 1, "out": -1}
     assert torch_surface.places_of_arguments(nn.functional.normalize)["dim"] == 2
-    assert torch_surface.places_of_arguments(torch.Tensor.__len__) == {}
+    assert torch_surface.places_of_arguments(torch.Tensor.__getitem__) == {}
 
 
 def test_a_copy_of_a_module_takes_another_child() -> None:

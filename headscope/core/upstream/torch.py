@@ -142,7 +142,7 @@ def places_of_arguments(func: Callable[..., Any]) -> dict[str, int]:
         found = signature(func).parameters.values()
         return {item.name: at for at, item in enumerate(found) if item.kind is item.POSITIONAL_OR_KEYWORD}
     except (TypeError, ValueError):  # a function in C++, whose Python arguments are made from the operator's schemas
-        packet = getattr(torch.ops.aten, getattr(func, "__name__", ""), None)
+        packet: Any = getattr(torch.ops.aten, getattr(func, "__name__", ""), None)
     schemas = [getattr(packet, name)._schema for name in packet.overloads()] if hasattr(packet, "overloads") else []
     places: dict[str, set[int]] = {}
     for schema in schemas:
