@@ -169,12 +169,14 @@ def _outputs_picked_from(execution: Execution) -> dict[int, set[int]]:
         if operation.name in _PICKING and rows_on_last_axis(operation) is not None:
             picked.add(operation.argument(0, "input").shape[-1])
         waiting += operation.inputs
+    if not picked:
+        return {}
     # Another path may lead to a map before the one through the picks does, so the widths count when all are known.
     through = {
         id(output): {id(operation.argument(0, "input"))}
         for operation in maps
         for output in operation.outputs
-        if output.shape[-1] in picked
+        if output.dim() and output.shape[-1] in picked
     }
     for operation in sorted(seen, key=lambda item: item.index):
         sources = {source for tensor in operation.inputs for source in through.get(id(tensor), ())}
