@@ -119,6 +119,7 @@ def test_gamma_and_beta_are_loaded_under_their_new_names(tmp_path: Path) -> None
     assert_as_loaded(found, info)
     renamed = {item.parameter: item.checkpoint_keys for item in found.renamed}
     assert renamed["bert.embeddings.LayerNorm.weight"] == ("bert.embeddings.LayerNorm.gamma",)
+    assert {header.key for header in found.unused_tensors} == set(found.unused)
     assert renamed.keys() == {item.name for item in found.parameters if "LayerNorm" in item.name}
 
 
@@ -165,26 +166,30 @@ def test_what_could_not_be_read_is_unknown_and_not_new(changes: dict[str, Any], 
     assert found.new == () and {item.status for item in found.parameters} == {ParameterStatus.UNKNOWN}
 
 
-@pytest.mark.parametrize("is_package_missing", [False, True])
+@pytest.mark.parametrize(
+    ("raised", "error", "message"),
+    [
+        (None, Malformed, "KeyError: .*fast.*without hidden_act = 'fast'"),
+        (ImportError("install fast_kernels"), Unsupported, "install fast_kernels"),
+        (ModuleNotFoundError("No module named 'fast'", name="fast"), Unsupported, "fast is not installed"),
+    ],
+)
 def test_only_a_fault_of_the_configuration_is_told_by_its_field(
-    is_package_missing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    raised: ImportError | None, error: type[Exception], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built("bert", "BertModel").save_pretrained(tmp_path)
     edit_json(tmp_path / "config.json", {"hidden_act": "fast"})
     build = transformers.BertForSequenceClassification.__init__
 
     def build_with_package(model: Any, config: Any) -> None:
-        if config.hidden_act == "fast":
-            raise ImportError("install fast_kernels")
+        if config.hidden_act == "fast" and raised is not None:
+            raise raised
         build(model, config)
 
-    if is_package_missing:
-        monkeypatch.setattr(transformers.BertForSequenceClassification, "__init__", build_with_package)
-    with pytest.raises(ImportError if is_package_missing else KeyError):
+    monkeypatch.setattr(transformers.BertForSequenceClassification, "__init__", build_with_package)
+    with pytest.raises(ImportError if raised is not None else KeyError):
         really_load(tmp_path, "BertForSequenceClassification")
-    of_field = "KeyError: .*fast.*without hidden_act = 'fast'"
-    expected = (Unsupported, "install fast_kernels") if is_package_missing else (Malformed, of_field)
-    with pytest.raises(expected[0], match=expected[1]):
+    with pytest.raises(error, match=message):
         diff(tmp_path, "BertForSequenceClassification", 3)
 
 
