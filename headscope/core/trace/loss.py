@@ -1,18 +1,18 @@
 """Loss that a forward computed from the logits."""
 
-from inspect import signature
+from inspect import isfunction, signature
 from itertools import takewhile
 from typing import Any
 
 import torch
+from torch import nn
 
 from headscope.core.facts.heads.tasks import Loss
 from headscope.core.trace.formula.arguments import REVERSED
-from headscope.core.trace.record.execution import Execution, run_in_training
+from headscope.core.trace.record.execution import Execution
 from headscope.core.trace.record.randomness import OwnRandomness
 from headscope.core.trace.record.recorder import Graph, Operation, run_again
 from headscope.core.trace.slice.stages import Step, is_silent, single_step
-from headscope.errors import Unsupported
 
 _LOSSES = {
     "cross_entropy": Loss.CROSS_ENTROPY,
@@ -54,20 +54,21 @@ def observed_loss(execution: Execution) -> str:
 
 
 def _trains_these_scores(execution: Execution) -> bool:
-    """True unless the scores are probabilities in evaluation mode, and other numbers in training."""
-    made = _makers_of_scores(execution)
-    if not any(name in _MAKES_PROBABILITIES for name, *_ in made):
-        return True
-    try:
-        return _makers_of_scores(run_in_training(execution)) == made
-    except Unsupported:
-        return False
+    """True unless the scores are probabilities, and a module that made them asks whether it is in training.
 
-
-def _makers_of_scores(execution: Execution) -> list[tuple[str, str, int]]:
-    """Names the functions that made the numbers of the scores, each with its place in the source."""
+    Only evaluation mode is run: in training mode a model may write its parameters.
+    """
     ends = ([*_way_back(scores, execution.graph).values()][-1][1] for scores in execution.logits)
-    return [(single_step(made).name, made.file, made.line) for made in ends if made is not None]
+    made = [item for item in ends if item is not None and single_step(item).name in _MAKES_PROBABILITIES]
+    return not any(map(_asks_for_mode, {module for item in made for module in item.modules}))
+
+
+def _asks_for_mode(module: nn.Module) -> bool:
+    """True if a method of a module's own classes reads `training`."""
+    of_libraries = ("torch.nn", "transformers.modeling_utils", "transformers.integrations")
+    own = (cls for cls in type(module).__mro__ if not cls.__module__.startswith(of_libraries))
+    methods = (item for cls in own for item in vars(cls).values() if isfunction(item))
+    return any("training" in method.__code__.co_names for method in methods)
 
 
 def _loss_terms(loss: torch.Tensor, graph: Graph) -> list[Operation]:
@@ -80,13 +81,14 @@ def _loss_terms(loss: torch.Tensor, graph: Graph) -> list[Operation]:
     step = single_step(operation)
     made = (tensor for tensor in operation.inputs if graph.maker(tensor) is not None)
     operands = [tensor for tensor in made if tensor.is_floating_point()]
-    if step.name == "add" and len(operands) == len(operation.inputs):
+    if step.name == "add" and len(operands) == len(operation.inputs) and not operation.kwargs:
         found = [_loss_terms(tensor, graph) for tensor in operands]
         return [item for terms in found for item in terms] if all(found) else []
     if not operands:
         return []
     is_division = step.name == "div" and operation.name not in REVERSED and not operation.kwargs
-    is_average = is_division and isinstance(operation.args[0], torch.Tensor) and type(operation.args[1]) in {int, float}
+    divisor: Any = operation.args[1] if is_division and isinstance(operation.args[0], torch.Tensor) else None
+    is_average = type(divisor) in {int, float} and divisor > 0
     if is_average or step.name in {"mean", "sum", "squeeze", "view"} or _keeps_gradient(step):
         return _loss_terms(operation.inputs[0], graph)
     return []

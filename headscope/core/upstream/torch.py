@@ -135,20 +135,38 @@ def argument_names(overload: Any) -> dict[str, Any]:
     return {item.name: item.default_value for item in overload._schema.arguments}
 
 
+_OF_NUMPY = {"x": "input", "a": "input", "x1": "input", "x2": "other", "axis": "dim", "keepdims": "keepdim"}
+"""Names that functions in C++ take too: `numpy_compatibility_arg_names` in torch/csrc/utils/python_arg_parser.cpp."""
+
+
 @cache
 def places_of_arguments(func: Callable[..., Any]) -> dict[str, int]:
-    """Gives the place of each argument that a function takes by place and by name; none that overloads disagree on."""
+    """Gives the place of each argument that a function takes by place and by name; -1 for those by name alone.
+
+    Leaves out those on which a function's overloads disagree.
+    """
+    packet: Any = func if hasattr(func, "_schema") else getattr(torch.ops.aten, getattr(func, "__name__", ""), func)
     try:
         found = signature(func).parameters.values()
-        return {item.name: at for at, item in enumerate(found) if item.kind is item.POSITIONAL_OR_KEYWORD}
+        if not isinstance(func, torch._ops.OperatorBase | torch._ops.OpOverloadPacket):
+            return {item.name: at for at, item in enumerate(found) if item.kind is item.POSITIONAL_OR_KEYWORD}
     except (TypeError, ValueError):  # a function in C++, whose Python arguments are made from the operator's schemas
-        packet: Any = getattr(torch.ops.aten, getattr(func, "__name__", ""), None)
-    schemas = [getattr(packet, name)._schema for name in packet.overloads()] if hasattr(packet, "overloads") else []
+        pass
+    overloads = [getattr(packet, name) for name in packet.overloads()] if hasattr(packet, "overloads") else [packet]
     places: dict[str, set[int]] = {}
-    for schema in schemas:
+    for schema in (item._schema for item in overloads if hasattr(item, "_schema")):
         for at, item in enumerate(schema.arguments):
-            places.setdefault("input" if item.name == "self" else item.name, set()).add(-1 if item.kwarg_only else at)
-    return {name: at.pop() for name, at in places.items() if len(at) == 1}  # -1 by name alone
+            for name in ("self", "input") if item.name == "self" else (item.name,):
+                places.setdefault(name, set()).add(-1 if item.kwarg_only else at)
+    known = {name: at.pop() for name, at in places.items() if len(at) == 1}
+    return {name: known[other] for name, other in _OF_NUMPY.items() if other in known} | known
+
+
+def usual_names(func: Callable[..., Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Gives arguments by PyTorch's names instead of NumPy's, in the order of their places."""
+    places = places_of_arguments(func)
+    named = {_OF_NUMPY.get(name, name) if _OF_NUMPY.get(name) in places else name: kwargs[name] for name in kwargs}
+    return dict(sorted(named.items(), key=lambda item: places.get(item[0], -1) % (len(places) + 1)))
 
 
 def parameters_of(module: nn.Module) -> dict[str, nn.Parameter | None]:

@@ -397,6 +397,19 @@ BY_NAME: list[tuple[Callable[..., Tensor], Callable[..., Tensor]]] = [
      lambda s, h, m: s.fc(torch.stack(tensors=[h[:, 0], h[:, 1]]).mean(0))),
     (lambda s, h, m: nn.functional.linear(h[:, 0], s.fc.weight, s.fc.bias),
      lambda s, h, m: nn.functional.linear(bias=s.fc.bias, weight=s.fc.weight, input=h[:, 0])),
+    # other orders, NumPy's names and those of the dispatcher's operators
+    (lambda s, h, m: s.fc(h.select(1, 0)), lambda s, h, m: s.fc(h.select(index=0, dim=1))),
+    (lambda s, h, m: s.fc(h.select(1, 0)), lambda s, h, m: s.fc(torch.select(x=h, dim=1, index=0))),
+    (lambda s, h, m: s.fc(h.select(1, 0)), lambda s, h, m: s.fc(torch.ops.aten.select.int(self=h, dim=1, index=0))),
+    (lambda s, h, m: s.fc(h[:, 0] - s.scale), lambda s, h, m: s.fc(torch.sub(x2=s.scale, x1=h[:, 0]))),
+    (lambda s, h, m: torch.mm(h[:, 0], s.fc.weight.T),
+     lambda s, h, m: torch.ops.aten.mm.default(mat2=s.fc.weight.T, self=h[:, 0])),
+    (lambda s, h, m: s.fc(torch.pow(2, h[:, 0])), lambda s, h, m: s.fc(torch.pow(exponent=h[:, 0], self=2))),
+    (lambda s, h, m: s.fc(h.mean(1)), lambda s, h, m: s.fc(torch.mean(a=h, axis=1))),
+    (lambda s, h, m: s.fc(h.sum(1) / 4), lambda s, h, m: s.fc(torch.div(h.sum(1), other=4))),
+    (lambda s, h, m: s.fc(torch.clamp(h[:, 0], None, s.scale)), lambda s, h, m: s.fc(h[:, 0].clamp(max=s.scale))),
+    (lambda s, h, m: s.fc(torch.where(m[..., None] > 0, h, s.scale).amax(1)),
+     lambda s, h, m: s.fc(h.where(other=s.scale, condition=m[..., None] > 0).amax(1))),
 ]  # fmt: skip
 
 
@@ -407,3 +420,13 @@ def test_arguments_given_by_name_are_read_as_by_place(
     one, other = trace(Text(by_place), EXAMPLES), trace(Text(by_name), EXAMPLES)
     assert (other.formula, other.pooling.kind, other.pooling.rule) == (one.formula, one.pooling.kind, one.pooling.rule)
     assert [stage.operation for stage in other.stages] == [stage.operation for stage in one.stages]
+
+
+def test_a_limit_on_one_side_is_not_written_as_the_other() -> None:
+    texts = [
+        formula(lambda s, h, m: s.fc(h[:, 0].clamp(min=s.scale)))[0],
+        formula(lambda s, h, m: s.fc(h[:, 0].clamp(max=s.scale)))[0],
+        formula(lambda s, h, m: s.fc(h[:, 0].clamp(None, 0.5)))[0],
+    ]
+    inside = [text.removeprefix("logits = fc(clamp(").removesuffix("))") for text in texts]
+    assert inside == ["h[0], scale", "h[0], None, scale", "h[0], None, 0.5"]

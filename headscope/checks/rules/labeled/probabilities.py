@@ -1,6 +1,6 @@
 """Rule on heads that end in probabilities, to which the loss or a pipeline applies a softmax or sigmoid again."""
 
-from math import e, exp, log
+from math import e, exp
 
 from headscope.checks.facts import Subject
 from headscope.checks.rules.rule import Findings, NotKnown, Rule, head_of, is_live_subject, rule
@@ -8,7 +8,7 @@ from headscope.core.facts import ModelFacts, Profile, Severity, Stage, Task
 from headscope.core.facts.heads.tasks import WITHOUT_CLASSES, Activation, Loss, activation_for
 
 _FUNCTIONS = (Activation.SOFTMAX, Activation.SIGMOID)
-_HANDS_ON = {"dropout", "squeeze", "unsqueeze", "view", "reshape", "flatten", "select", "slice", "index"}
+_HANDS_ON = {"squeeze", "unsqueeze", "view", "reshape", "flatten", "select", "slice", "index"}
 """Operations that leave scores as they are, in another layout, or keep some of them."""
 _PIPELINE = "the pipeline of Transformers"
 _OTHER_REMEDIES = {
@@ -79,10 +79,11 @@ def _function_of_use(subject: Subject) -> tuple[str, str]:
 
 def _describe_cost(function: str, classes: int, *, is_training: bool) -> str:
     """Says what a function does to numbers between 0 and 1: each bound is reached by the right zeros and ones."""
-    if function == Activation.SOFTMAX:
-        limit = f"the loss of {classes} classes can't fall below {log(1 + (classes - 1) / e):.2f}"
-        most = f"the largest of {classes} scores is at most {e / (e + classes - 1):.2f}"
-    else:
-        limit = f"the loss can't fall below {log(1 + 1 / e):.2f} for a class that applies and {log(2):.2f} for others"
-        most = f"every score is between 0.50 and {1 / (1 + exp(-1)):.2f}"
-    return f"{limit}, and gradients are small" if is_training else f"{most}, so no threshold above that is reached"
+    most = e / (e + classes - 1) if function == Activation.SOFTMAX else 1 / (1 + exp(-1))
+    if is_training:
+        what = f"no class more than {most:.2f}" if function == Activation.SOFTMAX else f"each class 0.50 to {most:.2f}"
+        return f"it gives {what}, however sure the model is, and gradients are small"
+    scores = (
+        f"the largest of {classes} scores is at most" if function == Activation.SOFTMAX else "every score is 0.50 to"
+    )
+    return f"{scores} {most:.2f}, so no threshold above that is reached"

@@ -9,6 +9,7 @@ from headscope.core.trace.batch.probe_batch import ProbeBatch
 from headscope.core.trace.formula.expression import Expression, Number, Withheld
 from headscope.core.trace.record.indexing import spell_items
 from headscope.core.trace.record.recorder import Operation
+from headscope.core.upstream.torch import places_of_arguments
 
 REVERSED = {"__rsub__", "__rdiv__", "__rtruediv__", "__rmatmul__", "__rpow__", "__rfloordiv__", "__rmod__", "rsub"}
 """Functions that get their right operand first."""
@@ -29,6 +30,8 @@ _REDUCTIONS = {
 }  # fmt: skip
 _SILENT_TYPES = (torch.dtype, torch.device, torch.memory_format, torch.layout, torch.Generator)
 _SMALL = 1e-3
+_NOTHING = object()
+"""A None with an argument after it."""
 
 
 def call_operands(
@@ -44,20 +47,44 @@ def call_operands(
     if name in REVERSED:
         args = (args[1], args[0], *args[2:])
     found: list[Expression] = []
+    args, kwargs = _with_tensors_at_their_places(operation, args)
     for at, item in enumerate(args):
         is_index = at == 1 and name in {"__getitem__", "__setitem__"}
         # The third argument of a reduction is `keepdim`, which changes only the layout.
         if not (isinstance(item, bool) and at > 1 and name.rstrip("_") in _REDUCTIONS):
             found += _argument_nodes(item, node_of, is_index=is_index)
-    for key, item in operation.kwargs.items():
+    for key, item in kwargs.items():
         found += _nodes_of_keyword(key, item, node_of)
     return tuple(found)
+
+
+def _with_tensors_at_their_places(
+    operation: Operation, args: tuple[Any, ...]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Gives the arguments with what comes before a tensor as a text, so that `clamp(h, None, x)` isn't `clamp(h, x)`.
+
+    Raises Withheld for a tensor that has no place.
+    """
+    kwargs, places = dict(operation.kwargs), places_of_arguments(operation.function)
+    for key in [key for key, item in kwargs.items() if isinstance(item, torch.Tensor)]:
+        if places.get(key, -1) < len(args):
+            raise Withheld(f"{operation.name} gets a tensor by the name {key}")
+        args = (*args, *[None] * (places[key] - len(args)), kwargs.pop(key))
+    last = max(at for at, item in enumerate((operation, *args)) if at == 0 or _is_shown(item))
+    return tuple(_NOTHING if item is None and at < last else item for at, item in enumerate(args)), kwargs
+
+
+def _is_shown(item: Any) -> bool:
+    parts = item if isinstance(item, tuple | list) else (item,)
+    return any(isinstance(part, torch.Tensor) for part in parts) or bool(_literal_text(item))
 
 
 def _argument_nodes(
     item: Any, node_of: Callable[[torch.Tensor], Expression], *, is_index: bool = False
 ) -> Iterator[Expression]:
-    if isinstance(item, torch.Tensor):
+    if item is _NOTHING:
+        yield _text_node("None")
+    elif isinstance(item, torch.Tensor):
         yield node_of(item)
     elif isinstance(item, tuple | list) and any(isinstance(part, torch.Tensor) for part in item):
         for part in item:
@@ -71,9 +98,7 @@ def _argument_nodes(
 
 
 def _nodes_of_keyword(key: str, item: Any, node_of: Callable[[torch.Tensor], Expression]) -> Iterator[Expression]:
-    if isinstance(item, torch.Tensor):
-        yield node_of(item)
-    elif isinstance(item, tuple | list) and any(isinstance(part, torch.Tensor) for part in item):
+    if isinstance(item, tuple | list) and any(isinstance(part, torch.Tensor) for part in item):
         yield from _argument_nodes(item, node_of)
     elif not (key.startswith("_") or key in _QUIET or (key in _ASSUMED and _ASSUMED[key] == item)):
         text = _literal_text(item)

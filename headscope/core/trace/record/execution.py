@@ -114,24 +114,6 @@ def run_forward(
     ) from failure
 
 
-def run_in_training(execution: Execution) -> Execution:
-    """Runs the forward of `execution` again as it runs in training. Raises Unsupported where it fails."""
-
-    def start_training(model: nn.Module, _: Any) -> None:
-        for part in model.modules():  # `run_forward` sets them back
-            part.training = True
-
-    with _ONE_AT_A_TIME:
-        hook = execution.model.register_forward_pre_hook(start_training)
-        try:
-            failure = execution.fails_without_pad
-            return run_forward(
-                execution.model, execution.probe, hint="", output=execution.output, fails_without_pad=failure
-            )
-        finally:
-            hook.remove()
-
-
 def run_unrecorded(model: nn.Module, inputs: Mapping[str, Any]) -> Any:
     """Returns what the forward of a model with real weights returns, faster than `run_forward` and without its graph.
 

@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from headscope.core.trace.record.memory import TensorMemory
 from headscope.core.trace.record.trees import tensors_in
-from headscope.core.upstream.torch import name_of_overload, places_of_arguments, tree_map, version_of
+from headscope.core.upstream.torch import name_of_overload, places_of_arguments, tree_map, usual_names, version_of
 
 _TORCH_DIRECTORY = str(Path(torch.__file__).parent)
 _OWN_DIRECTORY = str(Path(__file__).parents[1])
@@ -190,7 +190,7 @@ class Recorder(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        args, kwargs = _by_place(func, args, kwargs) if kwargs else (args, {})
+        func, args, kwargs = _in_one_form(func, args, kwargs or {})
         name = name_of(func)
         # PyTorch gives an iterator here, in which no tensor can be seen: what the loop takes out would have no maker.
         if name == "__iter__" and args[0].dim():
@@ -332,16 +332,26 @@ def name_of(func: Any) -> str:
     return attribute if name == "__get__" and attribute else name
 
 
-def _by_place(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Moves what is given by name to its place where that is a tensor or the first argument: one form for each call."""
-    kwargs, is_first = dict(kwargs), not args
-    while is_first or any(isinstance(item, torch.Tensor) for item in kwargs.values()):
-        places = places_of_arguments(func)
+def _in_one_form(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """Gives a call in one form, however it is written.
+
+    Moves what is given by name to its place where that is a tensor, the other operand or the first argument; what stays
+    is in the order of its places.
+    """
+    if func is torch.Tensor.where:  # it alone takes the condition second
+        func, kwargs = torch.where, dict(kwargs)
+        args = (*(args[1:2] or (kwargs.pop("condition"),)), args[0], *args[2:])
+    if not kwargs:
+        return func, args, {}
+    kwargs, is_first, places = usual_names(func, kwargs), not args, places_of_arguments(func)
+    while is_first or "other" in kwargs or any(isinstance(item, torch.Tensor) for item in kwargs.values()):
         name = next((name for name in kwargs if places.get(name) == len(args)), None)
         if name is None:
             break
         args = (*args, kwargs.pop(name))
-    return args, kwargs
+    return func, args, kwargs
 
 
 def _written_targets(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:

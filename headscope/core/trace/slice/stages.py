@@ -42,7 +42,9 @@ _SPELLINGS = {
     "cat": ("concat", "concatenate"),
     "max": ("amax",),
     "index_put": ("__setitem__",),
-    "softmax": ("_softmax",),
+    "softmax": ("_softmax", "special_softmax"),
+    "log_softmax": ("special_log_softmax",),
+    "sigmoid": ("expit", "special_expit"),
     "slice": ("narrow",),
     "index": ("index_select",),
 }
@@ -233,9 +235,11 @@ def _shown_arguments(operation: Operation) -> str:
     if "dropout" in operation.name:
         value = operation.argument(1, "p")
         return "" if value is None else f"p={value}"
-    if operation.name in {"mean", "sum", "max", "amax", "softmax", "cat"}:
+    if _NAMES.get(operation.name, operation.name) in {"mean", "sum", "max", "softmax", "cat"}:
         value = operation.argument(1, "dim")
-        if value is None and operation.name == "softmax":  # what torch.nn.functional.softmax chooses without a dim
+        if (
+            value is None and operation.function is nn.functional.softmax
+        ):  # what torch.nn.functional.softmax chooses without a dim
             value = 0 if operation.inputs[0].dim() in {0, 1, 3} else 1
         return f"dim={value}" if isinstance(value, int | tuple | list) and not isinstance(value, bool) else ""
     return ""
