@@ -35,6 +35,18 @@ def declared_base(model: nn.Module) -> nn.Module | None:
     return declared if isinstance(declared, nn.Module) else None
 
 
+def base_below_output_embeddings(base: nn.Module | None) -> nn.Module | None:
+    """Returns the base model inside a language model of Transformers, which hands over the hidden states of its scores;
+    any other module itself.
+    """
+    while isinstance(base, PreTrainedModel) and base.get_output_embeddings() is not None:
+        inner = declared_base(base)
+        if inner is None:
+            break
+        base = inner
+    return base
+
+
 def _base_rank(module: nn.Module) -> tuple[bool, bool, int]:
     holds_model = any(isinstance(part, PreTrainedModel) for part in module.modules())
     size = sum(parameter.numel() for parameter in module.parameters())
