@@ -1,6 +1,7 @@
 """Parts of a model: the base model inside a classifier, and the names of what it holds, by identity."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import nn
@@ -39,8 +40,9 @@ def base_below_output_embeddings(base: nn.Module | None) -> nn.Module | None:
     """Returns the base model inside a language model of Transformers, which hands over the hidden states of its scores;
     any other module itself.
     """
-    while isinstance(base, PreTrainedModel) and base.get_output_embeddings() is not None:
-        inner = declared_base(base)
+    while isinstance(base, PreTrainedModel):
+        model: Any = base  # Transformers leaves its getters untyped
+        inner = None if model.get_output_embeddings() is None else declared_base(base)
         if inner is None:
             break
         base = inner
