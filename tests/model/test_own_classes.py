@@ -4,9 +4,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import transformers
+from torch import nn
+from transformers.modeling_layers import GenericForTokenClassification
 
 import headscope
-from headscope.core.model.classes.catalog import gives_other_scores, saved_class_of, task_of_own_class
+from headscope.core.model.classes.catalog import (
+    gives_other_scores,
+    saved_class_of,
+    task_of_bases,
+    task_of_own_class,
+)
 from headscope.core.model.classes.model_request import Choice, ModelRequest, choose
 from headscope.errors import Unsupported, UsageError
 from headscope.facts import Task
@@ -14,12 +22,13 @@ from headscope.facts import Task
 TOKENS, TEXTS, ANSWERS = Task.TOKEN_CLASSIFICATION, Task.SEQUENCE_CLASSIFICATION, Task.QUESTION_ANSWERING
 CODE = """
 from torch import nn
-from transformers import BertModel, BertPreTrainedModel
+from transformers import BertForTokenClassification, BertModel, BertPreTrainedModel
 class BertTagger(BertPreTrainedModel):
     def __init__(self, config):
         super().__init__(config)
         self.bert = BertModel(config)
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+class Mine(BertForTokenClassification): ...
 class Other: ...
 """
 
@@ -47,6 +56,31 @@ def chosen(name: str, model_type: str = "bert", **wish: Any) -> Choice:
 )
 def test_the_task_follows_the_name(name: str, task: Task | None) -> None:
     assert task_of_own_class(name, ()) is task
+
+
+@pytest.mark.parametrize(
+    ("bases", "task"),
+    [
+        ((transformers.BertForTokenClassification,), TOKENS),
+        ((transformers.BertForQuestionAnswering,), ANSWERS),
+        ((transformers.BertForMultipleChoice,), Task.MULTIPLE_CHOICE),
+        ((transformers.ViTForImageClassification,), Task.IMAGE_CLASSIFICATION),
+        # mapped to the task by Transformers, against its name
+        ((transformers.Wav2Vec2ForSequenceClassification,), Task.AUDIO_CLASSIFICATION),
+        ((GenericForTokenClassification, transformers.LlamaPreTrainedModel), TOKENS),
+        ((transformers.BertPreTrainedModel,), None),
+        ((nn.Module,), None),
+    ],
+)
+@pytest.mark.parametrize("name", ["Mine", "TextTagger"])
+def test_the_task_of_a_subclass_is_that_of_its_base(name: str, bases: tuple[type, ...], task: Task | None) -> None:
+    assert task_of_bases(type(name, (type("Between", bases, {}),), {})) is task
+
+
+def test_a_class_of_transformers_counts_more_than_the_name_of_a_subclass() -> None:
+    named = type("BertForSequenceClassification", (transformers.BertForTokenClassification,), {})
+    assert task_of_bases(named) is TOKENS
+    assert task_of_bases(type("BertForTokenClassification", (nn.Module,), {})) is TOKENS
 
 
 def test_the_tensors_tell_the_task_where_the_name_does_not() -> None:
@@ -122,6 +156,7 @@ def test_a_class_in_a_file_is_built(tmp_path: Path) -> None:
     found = chosen("BertTagger", model_class=f"{file}:BertTagger")
     assert (found.cls.__name__, found.task, found.config.num_labels) == ("BertTagger", TOKENS, 2)
     assert chosen("BertTagger", model_class=f"{file}:BertTagger").cls is found.cls
+    assert chosen("Mine", model_class=f"{file}:Mine").task is TOKENS
 
 
 @pytest.mark.parametrize(

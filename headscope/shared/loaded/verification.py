@@ -22,7 +22,7 @@ from headscope.core.facts.counting import counted, few_of
 from headscope.core.facts.stored.checkpoint import architectures_in
 from headscope.core.facts.stored.location import Location
 from headscope.core.facts.trial import HeadTrial
-from headscope.core.model.classes.catalog import saved_class_of, task_of_class
+from headscope.core.model.classes.catalog import saved_class_of, task_of_bases, task_of_class
 from headscope.core.model.classes.model_request import Choice, class_by_name
 from headscope.core.model.classes.remote_code import models_in_auto_map
 from headscope.core.source.checkpoint import examine
@@ -213,7 +213,7 @@ def _has_no_head(module: Any) -> bool:
     """True if a model of Transformers is the base model alone, as its class says."""
     if not is_of_transformers(module) or module.base_model is not module:
         return False
-    return task_of_class(type(module).__name__) is None and module.get_output_embeddings() is None
+    return task_of_bases(type(module)) is None and module.get_output_embeddings() is None
 
 
 def _find_dropped(

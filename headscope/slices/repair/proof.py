@@ -187,7 +187,7 @@ def _check_merge(proof: RepairProof, action: MergePeft, task: RepairTask) -> Rep
     """Compares the scores of the model with its adapter with those of the result, on the same inputs."""
     import torch
 
-    from headscope.core.model.classes.catalog import task_of_class
+    from headscope.core.model.classes.catalog import task_of_bases
     from headscope.core.model.quiet import quiet
     from headscope.core.trace.batch.probe_batch import build_probe
     from headscope.core.trace.record.execution import run_unrecorded
@@ -200,7 +200,7 @@ def _check_merge(proof: RepairProof, action: MergePeft, task: RepairTask) -> Rep
             with_adapter = loaded["model"].eval()
             base = with_adapter.get_base_model()
             merged = type(base).from_pretrained(task.result).eval()
-        kind = task_of_class(type(base).__name__)
+        kind = task_of_bases(type(base))
         if kind is None:
             raise Unsupported(f"{type(base).__name__} is not a classifier that headscope can run", "")
         inputs = build_probe(merged, kind).inputs

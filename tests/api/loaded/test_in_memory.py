@@ -1,5 +1,6 @@
 """Models in memory: compared with what they were loaded from, unwrapped where meant, refused in one sentence else."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,29 @@ from torch import Tensor, nn
 
 import headscope
 from headscope.errors import HeadscopeError, Unsupported, UsageError
-from headscope.facts import CheckpointKind, PoolingKind
+from headscope.facts import CheckpointKind, PoolingKind, Task
 from tests.families import FAMILIES
 
 NAMED = {"id2label": {0: "no", 1: "yes"}, "label2id": {"no": 0, "yes": 1}}
 BERT = transformers.BertForSequenceClassification
+
+
+class BareClassifier(transformers.BertPreTrainedModel):
+    """A classifier of somebody's own, made from no class of Transformers with a head."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.bert = transformers.BertModel(config)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        return self.classifier(self.bert(input_ids, attention_mask=attention_mask).last_hidden_state)
+
+
+def with_lora(model: Any) -> Any:
+    peft = pytest.importorskip("peft")
+    return peft.get_peft_model(model, peft.LoraConfig(target_modules=["query"], r=2))
 
 
 @pytest.fixture(scope="module")
@@ -317,3 +336,21 @@ def test_a_class_without_a_vocabulary_in_its_configuration(words: int, *, names_
     model = Own(Config(num_labels=3)).eval()
     report = headscope.inspect(model)
     assert report.head is not None and report.head.formula == "logits = classifier(mean(h))"
+
+
+@pytest.mark.parametrize("wrap", [lambda model: model, nn.DataParallel, with_lora], ids=["plain", "parallel", "lora"])
+@pytest.mark.parametrize(
+    ("name", "base", "task"),
+    [
+        ("Mine", transformers.BertForTokenClassification, Task.TOKEN_CLASSIFICATION),
+        ("TextScorer", transformers.BertForQuestionAnswering, Task.QUESTION_ANSWERING),
+        ("MyTagger", BERT, Task.SEQUENCE_CLASSIFICATION),
+        # no base with a task: by the name, then by the tensors
+        ("MyTagger", BareClassifier, Task.TOKEN_CLASSIFICATION),
+        ("Mine", BareClassifier, Task.SEQUENCE_CLASSIFICATION),
+    ],
+)
+def test_a_subclass_has_the_task_of_its_base(name: str, base: Any, task: Task, wrap: Callable[[Any], Any]) -> None:
+    model = type(name, (base,), {})(FAMILIES["bert"].build_config(num_labels=2))
+    report = headscope.inspect(wrap(model))
+    assert (report.model.task, report.model.class_name) == (task, name)

@@ -191,43 +191,6 @@ def test_a_base_model_that_runs_twice_is_read_twice() -> None:
     assert names(found.head) == ["__getitem__", "__getitem__", "sub", "linear"]
 
 
-@pytest.mark.parametrize(
-    ("score", "operations"),
-    [
-        (lambda s, a, b: s.words(a).softmax(-1)[:, -1][:, [3, 5]] - s.words(b).softmax(-1)[:, -1][:, [3, 5]],
-         [*["linear", "softmax", "__getitem__", "__getitem__"] * 2, "sub"]),
-        (lambda s, a, b: (s.words(a).softmax(-1) - s.words(b).softmax(-1))[:, -1][:, [3, 5]],
-         [*["linear", "softmax"] * 2, "sub", "__getitem__", "__getitem__"]),
-    ],
-)  # fmt: skip
-def test_each_of_two_texts_that_a_language_model_scores_has_hidden_states_of_its_own(
-    score: Callable[[Any, Tensor, Tensor], Tensor], operations: list[str]
-) -> None:
-    found = run(Made(
-        lambda s, ids, other: score(s, torch.tanh(s.embed(ids)), torch.tanh(s.embed(other))),
-        embed=nn.Embedding(40, H), words=nn.Linear(H, 40),
-    ), PAIRS)  # fmt: skip
-    assert makers(found) == ["tanh", "tanh"]
-    assert names(found.head) == operations
-
-
-@pytest.mark.parametrize(
-    ("use", "operations"),
-    [
-        (lambda words: words.softmax(-1)[..., [3, 5]], ["softmax", "__getitem__"]),
-        (lambda words: words[..., [3, 5]].log_softmax(-1), ["__getitem__", "log_softmax"]),
-    ],
-)
-def test_what_a_base_model_makes_of_a_language_models_scores_belongs_to_the_head(
-    use: Callable[[Tensor], Tensor], operations: list[str]
-) -> None:
-    base = Made(lambda s, ids: use(s.words(s.encoder(ids).tanh())), encoder=Encoder(), words=nn.Linear(H, 40))
-    found = run(Made(lambda s, ids: s.base(ids=ids)[:, -1], base=base), IDS)
-    assert found.head.base is base
-    assert makers(found) == ["tanh"]
-    assert names(found.head) == ["linear", *operations, "__getitem__"]
-
-
 class Returned(Layers):
     """An encoder that returns its layers in another form."""
 

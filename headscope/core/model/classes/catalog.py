@@ -153,6 +153,19 @@ def task_of_class(name: str) -> Task | None:
     return _task_in_name(name) if is_known_class(name) else None
 
 
+def task_of_bases(cls: type) -> Task | None:
+    """Gives the task of the nearest class of Transformers that a class is, or is made from; then that of its name.
+
+    A user may give a subclass any name, and Transformers fills its tensors as those of the base.
+    """
+    for base in cls.__mro__:
+        name, is_generic = base.__name__, base.__name__.startswith("GenericFor")  # parts of many families' classes
+        task = task_of_class(name) or (task_of_own_class(name, ()) if is_generic else None)
+        if task is not None and base.__module__.startswith("transformers."):
+            return task
+    return task_of_class(cls.__name__)
+
+
 def mapped_name(name: str, model_type: str) -> str | None:
     """Gives the class that an auto class (`AutoModelForTokenClassification`) loads for a model type, or None."""
     names = auto_tables().get(name, {}).get(model_type, ())

@@ -23,6 +23,7 @@ from headscope.core.model.classes.catalog import (
     other_classes,
     other_mappings,
     saved_class_of,
+    task_of_bases,
     task_of_class,
     task_of_own_class,
 )
@@ -134,7 +135,8 @@ def _choose_own_code(config: dict[str, Any], wish: ModelRequest, task: Task | No
     _check_task_has_classes(task or Task.SEQUENCE_CLASSIFICATION, wish)
     config_class: Any = getattr(cls, "config_class", None) or config_classes()[_find_model_type(config, wish)]
     family = classes_of_family(str(config_class.model_type))
-    task = task or task_of_own_class(cls.__name__, wish.keys) or next((item.task for item in family), None)
+    task = task or task_of_bases(cls) or task_of_own_class(cls.__name__, wish.keys)
+    task = task or next((item.task for item in family), None)
     return Choice(cls, task or Task.SEQUENCE_CLASSIFICATION, _build_config(config_class, config, wish))
 
 

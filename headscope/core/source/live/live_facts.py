@@ -54,12 +54,17 @@ def embeddings_of(module: nn.Module, origin: nn.Module) -> frozenset[str]:
 
 
 def task_of(module: nn.Module, task: str | None) -> Task:
-    """Gives the task that a caller names, or that of the model's class. Raises UsageError for an unknown one."""
-    from headscope.core.model.classes.catalog import task_of_class
+    """Gives the task that a caller names, or that of the model's class: by its bases, its name, and its tensors.
+
+    Raises UsageError for an unknown task.
+    """
+    from headscope.core.model.classes.catalog import task_of_bases, task_of_own_class
 
     if task is not None:
         return parse_task(task)
-    return task_of_class(type(module).__name__) or Task.SEQUENCE_CLASSIFICATION
+    cls = type(module)
+    names = (name for name, _ in module.named_parameters())
+    return task_of_bases(cls) or task_of_own_class(cls.__name__, names) or Task.SEQUENCE_CLASSIFICATION
 
 
 def facts_in_memory(module: nn.Module) -> CheckpointFacts:

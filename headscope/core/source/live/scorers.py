@@ -139,12 +139,12 @@ def trained_inside(module: nn.Module) -> nn.Module | Scorer | None:
 def passes_on(module: nn.Module, inner: nn.Module) -> bool:
     """True if a module runs exactly what its part `inner` runs to make the scores, as seen on dummy inputs."""
     from headscope.core.facts import Task
-    from headscope.core.model.classes.catalog import task_of_class
+    from headscope.core.model.classes.catalog import task_of_bases
     from headscope.core.trace.batch.probe_batch import build_probe
 
     try:
         _, model = _model_inside(inner)
-        task = task_of_class(type(model).__name__) or Task.SEQUENCE_CLASSIFICATION
+        task = task_of_bases(type(model)) or Task.SEQUENCE_CLASSIFICATION
         probe = replace(build_probe(model, task), labels={})
         return _operations_of_scores(module, probe) == _operations_of_scores(inner, probe)
     except Unsupported:  # another signature, or no scores

@@ -1,6 +1,7 @@
 """Parts of a model: the base model inside a classifier, and the names of what it holds, by identity."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import nn
@@ -33,6 +34,19 @@ def declared_base(model: nn.Module) -> nn.Module | None:
     prefix = getattr(model, "base_model_prefix", "")
     declared = getattr(model, prefix, None) if isinstance(prefix, str) and prefix else None
     return declared if isinstance(declared, nn.Module) else None
+
+
+def base_below_output_embeddings(base: nn.Module | None) -> nn.Module | None:
+    """Returns the base model inside a language model of Transformers, which hands over the hidden states of its scores;
+    any other module itself.
+    """
+    while isinstance(base, PreTrainedModel):
+        model: Any = base  # Transformers leaves its getters untyped
+        inner = None if model.get_output_embeddings() is None else declared_base(base)
+        if inner is None:
+            break
+        base = inner
+    return base
 
 
 def _base_rank(module: nn.Module) -> tuple[bool, bool, int]:

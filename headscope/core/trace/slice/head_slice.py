@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from headscope.core.facts import HiddenSource
-from headscope.core.trace.record.base import composite_children, declared_base
+from headscope.core.trace.record.base import base_below_output_embeddings, composite_children, declared_base
 from headscope.core.trace.record.execution import Execution
-from headscope.core.trace.record.indexing import rows_on_last_axis
+from headscope.core.trace.record.indexing import PICKING, keeps_part_of_last_axis, rows_on_last_axis
 from headscope.core.trace.record.recorder import Exit, Operation
 
 
@@ -42,7 +42,9 @@ def locate_head(execution: Execution, base: nn.Module | None) -> HeadSlice:
     reached = {id(tensor) for tensor in left}
     for operation in execution.graph.before(*execution.logits, *left):
         reached.update(map(id, operation.inputs))
-    candidates, hidden = _find_boundary(execution, base, _made_from_parameters(execution))
+    # A guessed base model may be a whole language model, which hands over scores of the vocabulary.
+    inner = base_below_output_embeddings(base)
+    candidates, hidden = _find_boundary(execution, inner, _made_from_parameters(execution))
     operations, derived = _depending_on_hidden(execution, candidates, hidden)
     return HeadSlice(
         execution=execution,
@@ -153,7 +155,7 @@ def _outputs_picked_from(execution: Execution) -> dict[int, set[int]]:
 
     Such a map belongs to the head, even inside of what counts as the base model: a language model's last layer.
     """
-    picked: set[int] = set()
+    named, kept = set[int](), set[int]()  # the widths of the last axes that are picked from
     maps: list[Operation] = []
     seen: set[Operation] = set()
     waiting = list(execution.logits)
@@ -166,26 +168,28 @@ def _outputs_picked_from(execution: Execution) -> dict[int, set[int]]:
             if operation.name == "linear":
                 maps.append(operation)
             continue
-        if operation.name in _PICKING and rows_on_last_axis(operation) is not None:
-            picked.add(operation.argument(0, "input").shape[-1])
+        if operation.name in PICKING and keeps_part_of_last_axis(operation):
+            (named if rows_on_last_axis(operation) else kept).add(operation.argument(0, "input").shape[-1])
         waiting += operation.inputs
-    if not picked:
-        return {}
+    # A range of a map's outputs may be hidden features (`h[..., :16]`), unless there are more outputs than inputs.
     # Another path may lead to a map before the one through the picks does, so the widths count when all are known.
     through = {
         id(output): {id(operation.argument(0, "input"))}
         for operation in maps
         for output in operation.outputs
-        if output.dim() and output.shape[-1] in picked
+        if output.dim() and (output.shape[-1] in named or (output.shape[-1] in kept and _has_more_outputs(operation)))
     }
-    for operation in sorted(seen, key=lambda item: item.index):
+    for operation in sorted(seen if through else (), key=lambda item: item.index):
         sources = {source for tensor in operation.inputs for source in through.get(id(tensor), ())}
         if sources:
             through.update((id(output), sources) for output in operation.outputs)
     return through
 
 
-_PICKING = {"__getitem__", "select", "index_select"}
+def _has_more_outputs(linear: Operation) -> bool:
+    """True if a linear map has more outputs than inputs, as one to a vocabulary has."""
+    rows, columns = linear.argument(1, "weight").shape
+    return bool(rows > columns)
 
 
 def last_hidden_state(execution: Execution, base: nn.Module | None) -> torch.Tensor | None:
