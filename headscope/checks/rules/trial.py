@@ -177,9 +177,9 @@ def run_ignores_middle(this: Rule, subject: Subject) -> Findings:
         why, remedy = (_cause_in_causal_mask(subject) if is_of_words else None) or ("", _REMEDY_OF_MIDDLE)
         yield this.find(
             severity_at(subject, training=Severity.WARNING, inference=Severity.ERROR),
-            f"Other words between the first and the last token don't change the scores.{why}"
+            f"In a trial run, other words between the first and the last token change no score beyond rounding.{why}"
             if is_of_words
-            else f"Replacing {trial.noun}s with noise of the same size doesn't change the scores.",
+            else f"In a trial run, noise of the same size instead of {trial.noun}s changes no score beyond rounding.",
             remedy,
         )
 

@@ -188,8 +188,8 @@ def _outputs_picked_from(execution: Execution) -> dict[int, set[int]]:
 
 def _has_more_outputs(linear: Operation) -> bool:
     """True if a linear map has more outputs than inputs, as one to a vocabulary has."""
-    rows, columns = linear.argument(1, "weight").shape
-    return bool(rows > columns)
+    shape = linear.argument(1, "weight").shape
+    return len(shape) > 1 and bool(shape[0] > shape[1])  # a vector of weights has one output
 
 
 def last_hidden_state(execution: Execution, base: nn.Module | None) -> torch.Tensor | None:
