@@ -110,8 +110,7 @@ def test_some_features_or_tokens_of_an_encoder_begin_at_its_hidden_states(
 @pytest.mark.parametrize(
     "score",
     [
-        lambda s, words: words[:, -1, 3:6],
-        lambda s, words: words[:, -1].gather(1, TOKENS.expand(len(words), 2)),
+        lambda s, words: words[:, -1].topk(2).values,
         lambda s, words: words[:, -1] @ functional.one_hot(TOKENS, words.shape[-1]).float().T,
         lambda s, words: s.fc(words[:, -1, [3, 5, 7]]),
     ],
@@ -125,6 +124,25 @@ def test_a_language_model_of_transformers_is_left_at_the_last_hidden_state(
     assert found.head.base is base
     (hidden,) = found.head.hidden
     assert hidden is found.execution.graph.returned[getattr(base, prefix)].last_hidden_state
+
+
+@pytest.mark.parametrize(
+    "pick",
+    [
+        lambda words: words[:, -1, [3, 5]],
+        lambda words: words[:, -1, 3:6],
+        lambda words: words[:, -1].gather(1, TOKENS.expand(len(words), 2)),
+    ],
+)
+def test_a_language_model_of_transformers_that_is_picked_from_is_left_before_its_last_layer(
+    pick: Callable[[Tensor], Tensor],
+) -> None:
+    model = Made(lambda s, ids: pick(s.base(ids).logits), base=FAMILIES["gpt2"].build("GPT2LMHeadModel"))
+    found = run(model, IDS)
+    (hidden,) = found.head.hidden
+    last = found.execution.graph.returned[model.base.transformer].last_hidden_state
+    assert torch.equal(hidden, last) and hidden.shape == last.shape
+    assert operation_names(found)[0] == "linear"
 
 
 def test_two_texts_of_a_language_model_of_transformers_have_hidden_states_of_their_own() -> None:

@@ -42,8 +42,9 @@ def locate_head(execution: Execution, base: nn.Module | None) -> HeadSlice:
     reached = {id(tensor) for tensor in left}
     for operation in execution.graph.before(*execution.logits, *left):
         reached.update(map(id, operation.inputs))
-    # A guessed base model may be a whole language model, which hands over scores of the vocabulary.
-    inner = base_below_output_embeddings(base)
+    # A base model may be a whole language model. Where its scores are picked from, the map that makes them is found;
+    # any other use of them begins where the language model's own base model ends.
+    inner = base if _outputs_picked_from(execution) else base_below_output_embeddings(base)
     candidates, hidden = _find_boundary(execution, inner, _made_from_parameters(execution))
     operations, derived = _depending_on_hidden(execution, candidates, hidden)
     return HeadSlice(
