@@ -70,13 +70,9 @@ def _with_tensors_at_their_places(
         if places.get(key, -1) < len(args):
             raise Withheld(f"{operation.name} gets a tensor by the name {key}")
         args = (*args, *[None] * (places[key] - len(args)), kwargs.pop(key))
-    last = max(at for at, item in enumerate((operation, *args)) if at == 0 or _is_shown(item))
+    shown = (at for at, item in enumerate(args) if item is not None and not isinstance(item, _SILENT_TYPES))
+    last = max(shown, default=0)
     return tuple(_NOTHING if item is None and at < last else item for at, item in enumerate(args)), kwargs
-
-
-def _is_shown(item: Any) -> bool:
-    parts = item if isinstance(item, tuple | list) else (item,)
-    return any(isinstance(part, torch.Tensor) for part in parts) or bool(_literal_text(item))
 
 
 def _argument_nodes(
