@@ -163,6 +163,7 @@ def _changes_of(node: ast.AST) -> Iterator[tuple[ast.AST, str]]:  # noqa: PLR091
             yield from ((test, "True") for test in tests)
         case ast.For(iter=values):
             yield values, "()"
+        # Nearly all who ask for truth take None for False.
         case ast.Return(value=ast.expr() as value) if not (isinstance(value, ast.Constant) and not value.value):
             yield node, "return None"
         case ast.Expr(value=ast.Call()) | ast.Raise():
@@ -357,7 +358,8 @@ def _make_map() -> int:
     """Runs what `make test` runs under coverage.py, with each test as a context."""
     if importlib.util.find_spec("pytest_cov") is None:
         raise SystemExit("the map is made by pytest-cov: pip install pytest-cov")
-    options = os.environ | {"PYTEST_ADDOPTS": "--cov --cov-context=test --cov-report="}
+    given = os.environ.get("PYTEST_ADDOPTS", "")
+    options = os.environ | {"PYTEST_ADDOPTS": f"{given} --cov --cov-context=test --cov-report="}
     return subprocess.run(["make", "test"], cwd=ROOT, env=options, check=False).returncode
 
 

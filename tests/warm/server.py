@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -183,11 +183,11 @@ class Server:
     def read(self, connection: socket.socket) -> None:
         """A request, or the end of the one who asked: its fork ends too."""
         child = self.connections[connection]
+        request = None
         with suppress(OSError, ValueError):  # killed in the middle of asking, or before it read what was answered
             request = None if child else _received(connection)
-            if request is not None:
-                self.fork(connection, request)
-                return
+        if request is not None and self.fork(connection, request):
+            return
         self.selector.unregister(connection)
         del self.connections[connection]
         connection.close()
@@ -196,14 +196,13 @@ class Server:
                 with suppress(ProcessLookupError, PermissionError):
                     kill(child, signal.SIGKILL)
 
-    def fork(self, connection: socket.socket, request: Request) -> None:
-        """Starts what was asked for."""
+    def fork(self, connection: socket.socket, request: Request) -> bool:
+        """Starts what was asked for. False where no process can be started: only the one who asked is left alone."""
         try:
             child = os.fork()
-        except OSError:  # the one who asked is told that this server ended; the others go on
-            for stream in request.streams:
-                os.close(stream)
-            raise
+        except OSError:
+            _close(request.streams)
+            return False
         if not child:
             os.setsid()
             self.selector.close()
@@ -211,12 +210,12 @@ class Server:
             for other in self.connections:
                 other.close()
             self.task = request
-            return
-        for stream in request.streams:
-            os.close(stream)
+            return True
+        _close(request.streams)
         self.connections[connection] = child
         ended = os.pidfd_open(child)
         self.selector.register(ended, selectors.EVENT_READ, lambda _: self.reap(ended, child, connection))
+        return True
 
     def reap(self, ended: int, child: int, connection: socket.socket) -> None:
         """A fork has ended."""
@@ -232,16 +231,20 @@ class Server:
 def _received(connection: socket.socket) -> Request | None:
     """What is asked for; None where nothing is. ValueError where the one who asks ended in the middle."""
     length, streams, _, _ = socket.recv_fds(connection, 8, 3)
-    if len(length) < 8:
+    if not length:
         return None
     try:
         with connection.makefile("rb") as file:
             asked: dict[str, Any] = json.loads(file.read(int.from_bytes(length, "big")))
     except (OSError, ValueError):
-        for stream in streams:
-            os.close(stream)
+        _close(streams)
         raise
     return Request(asked["words"], asked["folder"], asked["environment"], tuple(asked["memory"]), list(streams))
+
+
+def _close(streams: Iterable[int]) -> None:
+    for stream in streams:
+        os.close(stream)
 
 
 def take_over(request: Request, known: Copies | None) -> None:

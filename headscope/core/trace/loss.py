@@ -1,7 +1,8 @@
 """Loss that a forward computed from the logits."""
 
-from inspect import isfunction, signature
+from inspect import isfunction, signature, unwrap
 from itertools import takewhile
+from types import CodeType
 from typing import Any
 
 import torch
@@ -64,11 +65,22 @@ def _trains_these_scores(execution: Execution) -> bool:
 
 
 def _asks_for_mode(module: nn.Module) -> bool:
-    """True if a method of a module's own classes reads `training`."""
+    """True if the code of a module's own classes reads `training`."""
     of_libraries = ("torch.nn", "transformers.modeling_utils", "transformers.integrations")
     own = (cls for cls in type(module).__mro__ if not cls.__module__.startswith(of_libraries))
-    methods = (item for cls in own for item in vars(cls).values() if isfunction(item))
-    return any("training" in method.__code__.co_names for method in methods)
+    waiting = [code for cls in own for item in vars(cls).values() for code in _codes_of(item)]
+    while waiting:
+        code = waiting.pop()
+        if "training" in code.co_names:
+            return True
+        waiting += [part for part in code.co_consts if isinstance(part, CodeType)]  # of functions inside
+    return False
+
+
+def _codes_of(item: Any) -> list[CodeType]:
+    """Gives the code of a method of any kind, below its decorators; none of another attribute."""
+    functions = [item.fget] if isinstance(item, property) else [getattr(item, "__func__", item)]
+    return [unwrap(function).__code__ for function in functions if isfunction(function)]
 
 
 def _loss_terms(loss: torch.Tensor, graph: Graph) -> list[Operation]:

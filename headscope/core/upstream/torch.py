@@ -145,13 +145,13 @@ def places_of_arguments(func: Callable[..., Any]) -> dict[str, int]:
 
     Leaves out those on which a function's overloads disagree.
     """
-    packet: Any = func if hasattr(func, "_schema") else getattr(torch.ops.aten, getattr(func, "__name__", ""), func)
-    try:
-        found = signature(func).parameters.values()
-        if not isinstance(func, torch._ops.OperatorBase | torch._ops.OpOverloadPacket):
+    packet: Any = func
+    if not isinstance(func, torch._ops.OperatorBase | torch._ops.OpOverloadPacket):
+        try:
+            found = signature(func).parameters.values()
             return {item.name: at for at, item in enumerate(found) if item.kind is item.POSITIONAL_OR_KEYWORD}
-    except (TypeError, ValueError):  # a function in C++, whose Python arguments are made from the operator's schemas
-        pass
+        except (TypeError, ValueError):  # in C++: its Python arguments are made from the operator's schemas
+            packet = getattr(torch.ops.aten, getattr(func, "__name__", ""), None)
     overloads = [getattr(packet, name) for name in packet.overloads()] if hasattr(packet, "overloads") else [packet]
     places: dict[str, set[int]] = {}
     for schema in (item._schema for item in overloads if hasattr(item, "_schema")):

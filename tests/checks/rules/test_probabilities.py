@@ -132,9 +132,29 @@ class OnlyEvaluated(EndedBert):
         return SequenceClassifierOutput(loss=ce(scores, labels), logits=scores)
 
 
+class DecoratedEvaluated(OnlyEvaluated):
+    """The same below a decorator, as classes of Transformers have."""
+
+    forward = torch.no_grad()(OnlyEvaluated.forward)
+
+
+class AskingEvaluated(EndedBert):
+    """The same, by a property."""
+
+    @property
+    def is_sure(self) -> bool:
+        return not any(part.training for part in [self])
+
+    def forward(self, input_ids: Any = None, attention_mask: Any = None, labels: Any = None) -> Any:
+        scores = self.classifier(self.bert(input_ids, attention_mask=attention_mask).pooler_output)
+        scores = scores.softmax(-1) if self.is_sure else scores
+        return SequenceClassifierOutput(loss=ce(scores, labels), logits=scores)
+
+
 @pytest.mark.parametrize("training", [True, False])
-def test_a_softmax_in_evaluation_mode_only_is_not_in_the_loss(training: bool) -> None:
-    made = OnlyEvaluated(small(both).config).train(training)
+@pytest.mark.parametrize("cls", [OnlyEvaluated, DecoratedEvaluated, AskingEvaluated])
+def test_a_softmax_in_evaluation_mode_only_is_not_in_the_loss(cls: Any, training: bool) -> None:
+    made = cls(small(both).config).train(training)
     assert (found(made, "training"), len(found(made, "inference"))) == ([], 1)
     assert is_open(made, "training")
     assert {part.training for part in made.modules()} == {training} and not made._forward_pre_hooks

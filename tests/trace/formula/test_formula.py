@@ -388,7 +388,7 @@ BY_NAME: list[tuple[Callable[..., Tensor], Callable[..., Tensor]]] = [
     (lambda s, h, m: s.fc(torch.sub(h[:, 0], h[:, 1], alpha=2)),
      lambda s, h, m: s.fc(torch.sub(input=h[:, 0], other=h[:, 1], alpha=2))),
     (lambda s, h, m: h[:, 0] @ s.fc.weight.T, lambda s, h, m: torch.matmul(other=s.fc.weight.T, input=h[:, 0])),
-    (lambda s, h, m: s.fc(h.masked_fill(m[..., None] == 0, -1e9).amax(1)),
+    (lambda s, h, m: s.fc(h.masked_fill(m[..., None] == 0, value=-1e9).amax(1)),
      lambda s, h, m: s.fc(torch.masked_fill(input=h, mask=m[..., None] == 0, value=-1e9).amax(1))),
     (lambda s, h, m: s.fc((h * m[..., None]).sum(1) / m.sum(1, keepdim=True)),
      lambda s, h, m: s.fc(torch.div(torch.sum(input=torch.mul(input=h, other=m[..., None]), dim=1),
@@ -417,7 +417,10 @@ BY_NAME: list[tuple[Callable[..., Tensor], Callable[..., Tensor]]] = [
 def test_arguments_given_by_name_are_read_as_by_place(
     by_place: Callable[..., Tensor], by_name: Callable[..., Tensor]
 ) -> None:
-    one, other = trace(Text(by_place), EXAMPLES), trace(Text(by_name), EXAMPLES)
+    model = Text(by_name)
+    one, other = trace(Text(by_place), EXAMPLES), trace(model, EXAMPLES)
+    assert torch.equal(model(**EXAMPLES), Text(by_place)(**EXAMPLES))
+    assert one.formula
     assert (other.formula, other.pooling.kind, other.pooling.rule) == (one.formula, one.pooling.kind, one.pooling.rule)
     assert [stage.operation for stage in other.stages] == [stage.operation for stage in one.stages]
 

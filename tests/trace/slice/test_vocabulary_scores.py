@@ -63,34 +63,11 @@ def test_what_a_base_model_makes_of_a_language_models_scores_belongs_to_the_head
     assert operation_names(found) == ["linear", *operations, "__getitem__"]
 
 
-@pytest.mark.parametrize(
-    ("pick", "operations"),
-    [
-        (lambda words: words[:, -1, 3:6], ["__getitem__"]),
-        (lambda words: words[..., 3:12:4][:, -1], ["__getitem__", "__getitem__"]),
-        (lambda words: words[:, -1, torch.arange(40) < 3], ["__getitem__"]),
-        (lambda words: words[:, -1].narrow(-1, 3, 3), ["__getitem__", "narrow"]),
-        (lambda words: words[:, -1].index_select(dim=1, index=TOKENS), ["__getitem__", "index_select"]),
-        (lambda words: words[:, -1].gather(1, TOKENS.expand(len(words), 2)), ["__getitem__", "gather"]),
-        (lambda words: words[:, -1].take_along_dim(TOKENS[None], 1), ["__getitem__", "take_along_dim"]),
-        (lambda words: words[:, -1].softmax(-1).split([3, 37], -1)[0], ["__getitem__", "softmax", "split"]),
-        (lambda words: words[:, -1].chunk(8, -1)[1], ["__getitem__", "chunk"]),
-        (lambda words: words[:, -1].unbind(-1)[3].unsqueeze(-1), ["__getitem__", "unbind", "unsqueeze"]),
-    ],
-)
-def test_whatever_picks_from_a_vocabulary_its_scores_are_no_hidden_states(
-    pick: Callable[[Tensor], Tensor], operations: list[str]
-) -> None:
-    base = Made(lambda s, ids: s.words(s.encoder(ids).tanh()), encoder=Encoder(), words=nn.Linear(H, 40))
-    found = run(Made(lambda s, ids: pick(s.base(ids=ids)), base=base), IDS)
-    assert makers_of_hidden(found) == ["tanh"]
-    assert operation_names(found) == ["linear", *operations]
-
-
 @pytest.mark.parametrize("pick", [
     lambda h: h[:, 0, :LABELS], lambda h: h[:, -1].narrow(-1, 2, LABELS), lambda h: h[:, 0].split(4, -1)[0],
     lambda h: h[:, 0].gather(1, TOKENS.expand(len(h), 2)), lambda h: h[:, 1:3].mean(1),
     lambda h: h.gather(1, torch.zeros(len(h), 1, H, dtype=torch.long))[:, 0],
+    lambda h: h.mean(1)[..., None].squeeze(-1),
 ])  # fmt: skip
 @pytest.mark.parametrize("has_classifier", [True, False])
 def test_some_features_or_tokens_of_an_encoder_begin_at_its_hidden_states(
@@ -110,9 +87,11 @@ def test_some_features_or_tokens_of_an_encoder_begin_at_its_hidden_states(
 @pytest.mark.parametrize(
     "score",
     [
-        lambda s, words: words[:, -1].topk(2).values,
+        lambda s, words: words[:, -1, 3:6],
+        lambda s, words: words[:, -1].gather(1, TOKENS.expand(len(words), 2)),
         lambda s, words: words[:, -1] @ functional.one_hot(TOKENS, words.shape[-1]).float().T,
         lambda s, words: s.fc(words[:, -1, [3, 5, 7]]),
+        lambda s, words: s.fc(words[:, -1, :3])[:, [0, 1]],
     ],
 )
 def test_a_language_model_of_transformers_is_left_at_the_last_hidden_state(
@@ -130,8 +109,7 @@ def test_a_language_model_of_transformers_is_left_at_the_last_hidden_state(
     "pick",
     [
         lambda words: words[:, -1, [3, 5]],
-        lambda words: words[:, -1, 3:6],
-        lambda words: words[:, -1].gather(1, TOKENS.expand(len(words), 2)),
+        lambda words: words[:, -1].index_select(dim=1, index=TOKENS),
     ],
 )
 def test_a_language_model_of_transformers_that_is_picked_from_is_left_before_its_last_layer(
@@ -143,6 +121,17 @@ def test_a_language_model_of_transformers_that_is_picked_from_is_left_before_its
     last = found.execution.graph.returned[model.base.transformer].last_hidden_state
     assert torch.equal(hidden, last) and hidden.shape == last.shape
     assert operation_names(found)[0] == "linear"
+
+
+def test_an_encoder_that_ends_in_a_gate_ends_behind_it() -> None:
+    def gated(s: Any, ids: Tensor) -> Tensor:
+        one, other = s.wide(s.encoder(ids)).chunk(2, -1)
+        return one * other.sigmoid()
+
+    base = Made(gated, encoder=Encoder(), wide=nn.Linear(H, 2 * H))
+    found = run(Made(lambda s, ids: s.fc(s.base(ids=ids).mean(1)), base=base, fc=nn.Linear(H, LABELS)), IDS)
+    assert found.head.base is base
+    assert operation_names(found) == ["mean", "linear"]
 
 
 def test_two_texts_of_a_language_model_of_transformers_have_hidden_states_of_their_own() -> None:

@@ -158,10 +158,10 @@ def task_of_bases(cls: type) -> Task | None:
 
     A user may give a subclass any name, and Transformers fills its tensors as those of the base.
     """
-    for base in cls.__mro__:
+    for base in (base for base in cls.__mro__ if base.__module__.startswith("transformers.")):
         name, is_generic = base.__name__, base.__name__.startswith("GenericFor")  # parts of many families' classes
         task = task_of_class(name) or (task_of_own_class(name, ()) if is_generic else None)
-        if task is not None and base.__module__.startswith("transformers."):
+        if task is not None:
             return task
     return task_of_class(cls.__name__)
 

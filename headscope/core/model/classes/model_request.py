@@ -132,12 +132,12 @@ def _choose_composed(config: dict[str, Any], model_type: str, wish: ModelRequest
 def _choose_own_code(config: dict[str, Any], wish: ModelRequest, task: Task | None) -> Choice:
     """Chooses a class by the user's own code, with its own configuration class or that of the model type."""
     cls = class_of_own_code(str(wish.model_class))
-    _check_task_has_classes(task or Task.SEQUENCE_CLASSIFICATION, wish)
     config_class: Any = getattr(cls, "config_class", None) or config_classes()[_find_model_type(config, wish)]
     family = classes_of_family(str(config_class.model_type))
     task = task or task_of_bases(cls) or task_of_own_class(cls.__name__, wish.keys)
-    task = task or next((item.task for item in family), None)
-    return Choice(cls, task or Task.SEQUENCE_CLASSIFICATION, _build_config(config_class, config, wish))
+    task = task or next((item.task for item in family), Task.SEQUENCE_CLASSIFICATION)
+    _check_task_has_classes(task, wish)
+    return Choice(cls, task, _build_config(config_class, config, wish))
 
 
 def _choose_tokens(config: dict[str, Any], model_type: str, wish: ModelRequest) -> Choice:

@@ -220,7 +220,7 @@ def renames_of(parameters: tuple[ParameterOrigin, ...]) -> tuple[Rename, ...]:
 def base_prefix(model: PreTrainedModel) -> str:
     """Gives the path of the base model inside `model`, or "" if it has none."""
     prefix = getattr(model, "base_model_prefix", "")
-    return prefix if isinstance(getattr(model, prefix, None), nn.Module) else ""
+    return prefix if prefix and isinstance(getattr(model, prefix, None), nn.Module) else ""
 
 
 def _strip_origins(model: PreTrainedModel) -> None:

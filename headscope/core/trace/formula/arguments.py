@@ -30,7 +30,7 @@ _REDUCTIONS = {
 }  # fmt: skip
 _SILENT_TYPES = (torch.dtype, torch.device, torch.memory_format, torch.layout, torch.Generator)
 _SMALL = 1e-3
-_NOTHING = object()
+_WRITTEN_NONE = object()
 """A None with an argument after it."""
 
 
@@ -72,13 +72,13 @@ def _with_tensors_at_their_places(
         args = (*args, *[None] * (places[key] - len(args)), kwargs.pop(key))
     shown = (at for at, item in enumerate(args) if item is not None and not isinstance(item, _SILENT_TYPES))
     last = max(shown, default=0)
-    return tuple(_NOTHING if item is None and at < last else item for at, item in enumerate(args)), kwargs
+    return tuple(_WRITTEN_NONE if item is None and at < last else item for at, item in enumerate(args)), kwargs
 
 
 def _argument_nodes(
     item: Any, node_of: Callable[[torch.Tensor], Expression], *, is_index: bool = False
 ) -> Iterator[Expression]:
-    if item is _NOTHING:
+    if item is _WRITTEN_NONE:
         yield _text_node("None")
     elif isinstance(item, torch.Tensor):
         yield node_of(item)

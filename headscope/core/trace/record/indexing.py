@@ -95,23 +95,6 @@ def rows_on_last_axis(operation: Operation) -> tuple[int, ...] | None:
     return tuple(entry % size for entry in items)
 
 
-PICKING = {
-    "__getitem__", "select", "index_select", "narrow", "narrow_copy", "gather", "take_along_dim", "take",
-    "masked_select", "split", "split_with_sizes", "chunk", "tensor_split", "unbind",
-}  # fmt: skip
-"""Functions that keep some entries of their first tensor as they are."""
-
-
-def keeps_part_of_last_axis(operation: Operation) -> bool:
-    """True if a function of `PICKING` leaves out entries of the last axis, whether or not they are known."""
-    source = operation.argument(0, "input")
-    if not source.dim():
-        return False
-    # The shape shows it even for indices without values; one column repeated may give the same size.
-    is_shorter = all(not output.dim() or output.shape[-1] != source.shape[-1] for output in operation.outputs)
-    return is_shorter or rows_on_last_axis(operation) is not None
-
-
 def _along_one_axis(operation: Operation) -> tuple[int | None, Any]:
     """Returns the axis that `select`, `narrow` or `index_select` works on, and what it takes there."""
     given = [*operation.args[1:], *operation.kwargs.values()]

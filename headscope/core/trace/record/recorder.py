@@ -345,8 +345,8 @@ def _in_one_form(
         args = (*(args[1:2] or (kwargs.pop("condition"),)), args[0], *args[2:])
     if not kwargs:
         return func, args, {}
-    kwargs, is_first, places = usual_names(func, kwargs), not args, places_of_arguments(func)
-    while is_first or "other" in kwargs or any(isinstance(item, torch.Tensor) for item in kwargs.values()):
+    kwargs, places = usual_names(func, kwargs), places_of_arguments(func)
+    while not args or "other" in kwargs or any(isinstance(item, torch.Tensor) for item in kwargs.values()):
         name = next((name for name in kwargs if places.get(name) == len(args)), None)
         if name is None:
             break

@@ -10,7 +10,7 @@ from torch import nn
 from headscope.core.facts import HiddenSource
 from headscope.core.trace.record.base import base_below_output_embeddings, composite_children, declared_base
 from headscope.core.trace.record.execution import Execution
-from headscope.core.trace.record.indexing import PICKING, keeps_part_of_last_axis, rows_on_last_axis
+from headscope.core.trace.record.indexing import rows_on_last_axis
 from headscope.core.trace.record.recorder import Exit, Operation
 
 
@@ -42,10 +42,12 @@ def locate_head(execution: Execution, base: nn.Module | None) -> HeadSlice:
     reached = {id(tensor) for tensor in left}
     for operation in execution.graph.before(*execution.logits, *left):
         reached.update(map(id, operation.inputs))
-    # A base model may be a whole language model. Where its scores are picked from, the map that makes them is found;
-    # any other use of them begins where the language model's own base model ends.
-    inner = base if _outputs_picked_from(execution) else base_below_output_embeddings(base)
-    candidates, hidden = _find_boundary(execution, inner, _made_from_parameters(execution))
+    # A base model may be a whole language model. Where tokens' scores are picked by their numbers, the map that makes
+    # them is found; any other use of its scores begins where the language model's own base model ends.
+    picked = _outputs_picked_from(execution)
+    inside = (output for item in execution.graph.operations if base in item.modules for output in item.outputs)
+    inner = base if any(id(output) in picked for output in inside) else base_below_output_embeddings(base)
+    candidates, hidden = _find_boundary(execution, inner, _made_from_parameters(execution), picked)
     operations, derived = _depending_on_hidden(execution, candidates, hidden)
     return HeadSlice(
         execution=execution,
@@ -119,9 +121,11 @@ def _made_from_parameters(execution: Execution) -> set[int]:
 
 
 def _find_boundary(
-    execution: Execution, base: nn.Module | None, weighted: set[int]
+    execution: Execution, base: nn.Module | None, weighted: set[int], outer: dict[int, set[int]]
 ) -> tuple[set[int], dict[int, torch.Tensor]]:
     """Finds the operations between the boundary and the logits, and the boundary tensors by id.
+
+    `outer` is what `_outputs_picked_from` gives.
 
     The boundary is where the path leaves the base model; without such a place, where the token axis collapses.
     """
@@ -130,8 +134,6 @@ def _find_boundary(
     # checkpoint may lack its weights.
     last = last_hidden_state(execution, base)
     after = set[int]() if last is None else execution.graph.after(last)
-
-    outer = _outputs_picked_from(execution)
 
     def leaves_base(tensor: torch.Tensor) -> bool:
         if id(tensor) in outer:
@@ -156,7 +158,7 @@ def _outputs_picked_from(execution: Execution) -> dict[int, set[int]]:
 
     Such a map belongs to the head, even inside of what counts as the base model: a language model's last layer.
     """
-    named, kept = set[int](), set[int]()  # the widths of the last axes that are picked from
+    picked: set[int] = set()
     maps: list[Operation] = []
     seen: set[Operation] = set()
     waiting = list(execution.logits)
@@ -169,16 +171,15 @@ def _outputs_picked_from(execution: Execution) -> dict[int, set[int]]:
             if operation.name == "linear":
                 maps.append(operation)
             continue
-        if operation.name in PICKING and keeps_part_of_last_axis(operation):
-            (named if rows_on_last_axis(operation) else kept).add(operation.argument(0, "input").shape[-1])
+        if operation.name in _PICKING and rows_on_last_axis(operation) is not None:
+            picked.add(operation.argument(0, "input").shape[-1])
         waiting += operation.inputs
-    # A range of a map's outputs may be hidden features (`h[..., :16]`), unless there are more outputs than inputs.
     # Another path may lead to a map before the one through the picks does, so the widths count when all are known.
     through = {
         id(output): {id(operation.argument(0, "input"))}
         for operation in maps
         for output in operation.outputs
-        if output.dim() and (output.shape[-1] in named or (output.shape[-1] in kept and _has_more_outputs(operation)))
+        if output.dim() and output.shape[-1] in picked
     }
     for operation in sorted(seen if through else (), key=lambda item: item.index):
         sources = {source for tensor in operation.inputs for source in through.get(id(tensor), ())}
@@ -187,10 +188,7 @@ def _outputs_picked_from(execution: Execution) -> dict[int, set[int]]:
     return through
 
 
-def _has_more_outputs(linear: Operation) -> bool:
-    """True if a linear map has more outputs than inputs, as one to a vocabulary has."""
-    shape = linear.argument(1, "weight").shape
-    return len(shape) > 1 and bool(shape[0] > shape[1])  # a vector of weights has one output
+_PICKING = {"__getitem__", "select", "index_select"}
 
 
 def last_hidden_state(execution: Execution, base: nn.Module | None) -> torch.Tensor | None:
