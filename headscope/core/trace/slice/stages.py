@@ -237,9 +237,8 @@ def _shown_arguments(operation: Operation) -> str:
         return "" if value is None else f"p={value}"
     if _NAMES.get(operation.name, operation.name) in {"mean", "sum", "max", "softmax", "cat"}:
         value = operation.argument(1, "dim")
-        if (
-            value is None and operation.function is nn.functional.softmax
-        ):  # what torch.nn.functional.softmax chooses without a dim
+        if value is None and operation.function is nn.functional.softmax:
+            # What it chooses without a dim: `_get_softmax_dim` in torch/nn/functional.py.
             value = 0 if operation.inputs[0].dim() in {0, 1, 3} else 1
         return f"dim={value}" if isinstance(value, int | tuple | list) and not isinstance(value, bool) else ""
     return ""
